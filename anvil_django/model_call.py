@@ -1,0 +1,409 @@
+"""One call of the Messages API: the request, the stream, the answer.
+
+Nothing here is stored and nothing is tried again: a call either returns a whole answer or raises one
+``ModelCallError`` that says what to do. Importing this module is cheap; the SDK is loaded by the first call.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .errors import AgentDefinitionError, AnvilError
+from .events import Delta, TextDelta, ThinkingDelta
+from .model_errors import ModelCallError, ModelCallStopped, classify, retry_delay
+
+if TYPE_CHECKING:
+    import anthropic
+
+__all__ = [
+    "Answer",
+    "ModelCallError",
+    "ModelCallStopped",
+    "build_request",
+    "default_client",
+    "get_client",
+    "reset_clients",
+    "retry_delay",
+    "stream_answer",
+]
+
+logger = logging.getLogger(__name__)
+
+# Fields of the request that have a home of their own in the prefix or in the run.
+_RESERVED = frozenset({"model", "max_tokens", "messages", "system", "tools", "stream"})
+# What the SDK's own signature knows. Any other parameter (those of a beta, mostly) travels in `extra_body`.
+_SDK_PARAMS = frozenset(
+    {
+        "cache_control",
+        "container",
+        "diagnostics",
+        "extra_body",
+        "extra_headers",
+        "extra_query",
+        "inference_geo",
+        "metadata",
+        "output_config",
+        "service_tier",
+        "speed",
+        "stop_sequences",
+        "thinking",
+        "timeout",
+        "tool_choice",
+        "user_profile_id",
+        "workspace_id",
+    }
+)
+_BETA_HEADER = "anthropic-beta"
+# The API takes four markers in a request, and automatic caching needs one of them.
+_MARKERS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer of the model.
+
+    ``content`` is the API's own JSON, so that it can be sent back as it came.
+    """
+
+    content: list[dict[str, Any]]
+    stop_reason: str
+    stop_details: dict[str, Any] | None
+    usage: dict[str, Any]
+    model: str
+    """The model that answered; with a fallback it is not the one that was asked."""
+    message_id: str
+    request_id: str
+    container: dict[str, Any] | None
+    """The code execution container that the next request of the run must name."""
+
+
+def build_request(
+    prefix: Mapping[str, Any], messages: list[dict[str, Any]], *, container: str | None = None
+) -> dict[str, Any]:
+    """The arguments of ``client.messages.stream(...)``.
+
+    Args:
+        prefix: The frozen request prefix of an agent version: ``model``, ``max_tokens``, ``system`` (a list
+            of blocks or None), ``tools``, ``params`` (all other parameters of the request) and ``cache``
+            ("5m", "1h" or None for no caching). It is not changed.
+        messages: The history; the same list is sent, not a copy.
+        container: Id of the container that the last answer named.
+
+    Returns:
+        A new dict. The prompt in it depends on the arguments alone, so that the same history gives the same
+        bytes before and after a restart.
+
+    Raises:
+        AgentDefinitionError: ``params`` sets what has a field of its own, such as ``model`` or ``tools``.
+    """
+    params = dict(prefix.get("params") or {})
+    if taken := sorted(_RESERVED & params.keys()):
+        raise AgentDefinitionError(
+            f"The parameters of an agent cannot set {', '.join(taken)}. Use the agent's own fields for these."
+        )
+    request: dict[str, Any] = {
+        "model": prefix["model"],
+        "max_tokens": prefix["max_tokens"],
+        "messages": messages,
+    }
+    system, tools = list(prefix.get("system") or []), list(prefix.get("tools") or [])
+    if prefix.get("cache"):
+        marker = _cache_marker(prefix["cache"])
+        # Automatic caching: marks the end of the history, and moves forward with it.
+        request["cache_control"] = marker
+        _mark_prefix(system, tools, marker)
+    if system:
+        request["system"] = system
+    if tools:
+        request["tools"] = tools
+
+    betas = params.pop("betas", None)
+    extra_body = dict(params.pop("extra_body", None) or {})
+    for name, value in params.items():
+        (request if name in _SDK_PARAMS else extra_body)[name] = value
+    if extra_body:
+        request["extra_body"] = extra_body
+    if betas:
+        request["extra_headers"] = _with_betas(params.get("extra_headers") or {}, betas)
+    if container is not None:
+        # A container with skills is an object that carries the id beside them.
+        asked = params.get("container")
+        request["container"] = {**asked, "id": container} if isinstance(asked, Mapping) else container
+    return request
+
+
+def _cache_marker(ttl: str) -> dict[str, str]:
+    return {"type": "ephemeral", "ttl": "1h"} if ttl == "1h" else {"type": "ephemeral"}
+
+
+def _mark_prefix(system: list[Any], tools: list[Any], marker: dict[str, str]) -> None:
+    """Let the cache end after the frozen prefix too: it is shared by all runs of the agent version.
+
+    The prompt begins with the tools, so a marker on the last system block covers both.
+    """
+    if sum("cache_control" in block for block in (*system, *tools)) >= _MARKERS:
+        return
+    for blocks in (system, tools):
+        for index in reversed(range(len(blocks))):
+            block = blocks[index]
+            # The API refuses a marker on an empty text and on a tool that is loaded later.
+            if block.get("defer_loading") or (block.get("type") == "text" and not block["text"].strip()):
+                continue
+            if "cache_control" not in block:
+                blocks[index] = {**block, "cache_control": marker}
+            return
+
+
+def _with_betas(headers: Mapping[str, str], betas: str | list[str]) -> dict[str, str]:
+    merged = {name: value for name, value in headers.items() if name.lower() != _BETA_HEADER}
+    given = [value for name, value in headers.items() if name.lower() == _BETA_HEADER]
+    named = [*given, *([betas] if isinstance(betas, str) else betas)]
+    parts = [part.strip() for value in named for part in value.split(",")]
+    merged[_BETA_HEADER] = ",".join(dict.fromkeys(part for part in parts if part))
+    return merged
+
+
+def stream_answer(
+    client: Any,
+    request: Mapping[str, Any],
+    *,
+    should_stop: Callable[[], bool] | None = None,
+    attempt: int = 1,
+) -> Generator[Delta, None, Answer]:
+    """Make one call and yield its answer while it arrives.
+
+    Always a stream, also when nobody watches: it has no ten-minute limit, and each event is a chance to stop.
+
+    Args:
+        client: Anything with ``messages.stream(**request)``: a client of the SDK, of Bedrock, of Vertex, ...
+        request: What ``build_request`` returned.
+        should_stop: Asked before the call and at each event. What it raises comes out unchanged.
+        attempt: Number of this attempt, for the log.
+
+    Returns:
+        The whole answer (the value of ``yield from``). Blocks are the API's own JSON; a ``tool_use`` in it
+        may be run only if ``stop_reason`` is "tool_use".
+
+    Raises:
+        ModelCallError: The call failed. Nothing that was yielded counts.
+        ModelCallStopped: ``should_stop`` returned true; the connection is closed.
+    """
+    model = str(request.get("model", ""))
+    if should_stop is not None and should_stop():
+        raise ModelCallStopped
+    try:
+        answer = yield from _stream(client, request, should_stop)
+    except ModelCallError as error:
+        logger.info(
+            "Model call failed: model=%s request_id=%s attempt=%s kind=%s code=%s",
+            model,
+            error.request_id,
+            attempt,
+            error.kind,
+            error.code,
+        )
+        raise
+    logger.info("Model call answered: model=%s request_id=%s attempt=%s", model, answer.request_id, attempt)
+    return answer
+
+
+def _stream(
+    client: Any, request: Mapping[str, Any], should_stop: Callable[[], bool] | None
+) -> Generator[Delta, None, Answer]:
+    with _opened(client, request) as stream:
+        # Only the SDK's own steps run under _classified: what a watcher or should_stop raises is not ours.
+        with _classified(stream):
+            events = iter(stream)
+        tool_json = _ToolJSON()
+        while True:
+            with _classified(stream):
+                event = next(events, None)
+            if event is None:
+                break
+            if should_stop is not None and should_stop():
+                raise ModelCallStopped(_request_id(stream), _usage_so_far(stream))
+            tool_json.note(event)
+            kind = getattr(event, "type", None)
+            if kind == "text":
+                yield TextDelta(event.text)
+            elif kind == "thinking":
+                yield ThinkingDelta(event.thinking)
+        with _classified(stream):
+            answer = _read_answer(stream)
+            if answer.stop_reason == "tool_use" and not tool_json.complete:
+                raise ModelCallError("retry", "bad_tool_json")
+            return answer
+
+
+@contextmanager
+def _opened(client: Any, request: Mapping[str, Any]) -> Iterator[Any]:
+    with _classified():
+        manager = client.messages.stream(**request)
+        stream = manager.__enter__()
+    try:
+        yield stream
+    finally:
+        # The answer is here and paid for; an error while hanging up must not lose it.
+        with suppress(Exception):
+            manager.__exit__(None, None, None)
+
+
+@contextmanager
+def _classified(stream: Any = None) -> Iterator[None]:
+    """Turn what the SDK raises into a ModelCallError that knows the request and what it used so far."""
+    try:
+        yield
+    except ModelCallError as error:
+        raise _about(error, stream)  # noqa: B904 (it is the error itself)
+    except AnvilError:
+        raise
+    except Exception as exc:
+        # The SDK's errors have no common root: a broken stream raises those of its HTTP library.
+        raise _about(classify(exc, answering=stream is not None), stream) from exc
+
+
+def _about(error: ModelCallError, stream: Any) -> ModelCallError:
+    if stream is not None:
+        error.request_id = error.request_id or _request_id(stream)
+        error.usage = error.usage or _usage_so_far(stream)
+    return error
+
+
+class _ToolJSON:
+    """Watches whether the arguments of tools arrive as whole JSON.
+
+    The SDK reads them leniently: arguments cut after `{"to": "a", "am` become {"to": "a"} without an error,
+    and a tool must never run on half of its arguments.
+    """
+
+    def __init__(self) -> None:
+        self._parts: dict[int, list[str]] = {}
+        self.complete = True
+
+    def note(self, event: Any) -> None:
+        if getattr(event, "type", None) == "content_block_delta":
+            delta = event.delta
+            if getattr(delta, "type", None) == "input_json_delta":
+                self._parts.setdefault(event.index, []).append(str(delta.partial_json or ""))
+        elif getattr(event, "type", None) == "content_block_stop":
+            text = "".join(self._parts.pop(event.index, ()))
+            try:
+                # A tool without arguments may come with no JSON at all.
+                json.loads(text or "{}", strict=False)
+            except ValueError:
+                self.complete = False
+
+
+def _read_answer(stream: Any) -> Answer:
+    message = stream.get_final_message()
+    if not hasattr(message, "to_dict"):
+        # A proxy's page with status 200, for one, arrives as a plain string.
+        raise ModelCallError("retry", "bad_response", type(message).__name__)
+    # Not model_dump(): it adds null fields, and the API refuses some of them when they come back.
+    data = message.to_dict(mode="json", warnings=False)
+    if not data.get("stop_reason"):
+        # The SDK takes a stream that just ends for a success.
+        raise ModelCallError("retry", "cut_stream")
+    content, usage = data.get("content"), data.get("usage")
+    if not isinstance(usage, dict) or not isinstance(content, list):
+        raise ModelCallError("retry", "bad_response", "content or usage is missing")
+    if not all(isinstance(block, dict) and block.get("type") for block in content):
+        raise ModelCallError("retry", "bad_response", "a content block is not an object with a type")
+    details, container = data.get("stop_details"), data.get("container")
+    return Answer(
+        content=content,
+        stop_reason=str(data["stop_reason"]),
+        stop_details=details if isinstance(details, dict) else None,
+        usage=usage,
+        model=str(data.get("model") or ""),
+        message_id=str(data.get("id") or ""),
+        request_id=_request_id(stream),
+        container=container if isinstance(container, dict) else None,
+    )
+
+
+def _request_id(stream: Any) -> str:
+    # A streamed message has no request id of its own; the stream has.
+    with suppress(Exception):
+        if isinstance(found := stream.request_id, str):
+            return found
+    return ""
+
+
+def _usage_so_far(stream: Any) -> dict[str, Any]:
+    # The SDK asserts that the message has begun.
+    with suppress(Exception):
+        usage = stream.current_message_snapshot.usage.to_dict(mode="json", warnings=False)
+        if isinstance(usage, dict):
+            return usage
+    return {}
+
+
+def default_client() -> anthropic.Anthropic:
+    """The client for sites that set none: the SDK's own, configured by its environment variables.
+
+    It never retries by itself: a run's retries are scheduled in the database, where a worker does not sleep
+    through them.
+    """
+    import anthropic
+
+    from .conf import get_settings
+
+    return anthropic.Anthropic(max_retries=0, timeout=get_settings().request_timeout)
+
+
+_lock = threading.Lock()
+_client: tuple[int, Any] | None = None
+
+
+def get_client() -> Any:
+    """This process's client, made by ``ANVIL["CLIENT"]`` when it is first needed.
+
+    One client serves all threads. It is made anew in a forked child, since its connections cannot be shared.
+
+    Raises:
+        ModelCallError: The client cannot be made (kind "config").
+    """
+    global _client
+    pid = os.getpid()
+    with _lock:
+        if _client is None or _client[0] != pid:
+            _client = pid, _make_client()
+        return _client[1]
+
+
+def _make_client() -> Any:
+    from .conf import get_settings
+
+    try:
+        client = get_settings().client_factory()()
+        # Retries inside the SDK would be invisible, uncounted, and asleep in a worker.
+        return client.with_options(max_retries=0) if hasattr(client, "with_options") else client
+    except AnvilError:
+        raise
+    except Exception as exc:
+        raise ModelCallError("config", "not_configured", f"{type(exc).__name__}: {exc}") from exc
+
+
+def reset_clients() -> None:
+    """Forget the client; the next call makes a new one. Calls in progress keep the old one."""
+    global _client
+    with _lock:
+        _client = None
+
+
+def _unlock_in_child() -> None:
+    # A fork can happen while another thread of the parent holds the lock; nobody would release it here.
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock_in_child)
