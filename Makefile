@@ -1,0 +1,115 @@
+# `make test` and `make demo` need Python 3.11 or later and nothing else: they make their own environment in
+# .venv. Each .venv/.*-ready file says that what its target needs is installed; remove .venv to start afresh.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PY := $(VENV)/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check --quiet --quiet
+
+# Choose another interpreter with `make PYTHON=/path/to/python3.13 ...`, more arguments for pytest with
+# `make test PYTEST_ARGS="-k approval -x"`.
+PYTHON ?=
+PYTEST_ARGS ?=
+
+# What the shell has set for some other project must not reach this one.
+unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME VIRTUAL_ENV
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+# --- the two commands -------------------------------------------------------------------------------------
+
+.PHONY: test
+test: $(VENV)/.test-ready ## Run the tests on SQLite
+	$(PY) -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
+.PHONY: demo
+demo: $(VENV)/.package-ready ## Run the example end to end: crash, recovery, approval, proof
+	$(PY) -m example_project.demo
+
+# --- more -------------------------------------------------------------------------------------------------
+
+.PHONY: serve
+serve: $(VENV)/.package-ready ## Leave the example running, with a login to click through
+	$(PY) -m example_project.demo --serve
+
+.PHONY: test-postgres
+test-postgres: $(VENV)/.postgres-ready ## Run the tests on a PostgreSQL server
+	ANVIL_TEST_DB=postgres $(PY) -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
+.PHONY: test-mariadb
+test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server
+	ANVIL_TEST_DB=mariadb $(PY) -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
+.PHONY: lint
+lint: $(VENV)/.dev-ready ## Check style and formatting
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+
+.PHONY: format
+format: $(VENV)/.dev-ready ## Mend style and formatting
+	$(PY) -m ruff check --fix
+	$(PY) -m ruff format
+
+.PHONY: types
+types: $(VENV)/.dev-ready ## Check the types of the package
+	$(PY) -m mypy
+
+.PHONY: migrations-check
+migrations-check: $(VENV)/.package-ready ## Fail when a model change has no migration
+	EXAMPLE_DB=:memory: $(PY) manage.py makemigrations --check --dry-run
+
+.PHONY: clean
+clean: ## Remove the environment and everything generated
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -f example_project/db.sqlite3 example_project/db.sqlite3-wal example_project/db.sqlite3-shm
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the environment --------------------------------------------------------------------------------------
+
+$(VENV)/.python-ready:
+	@python="$(PYTHON)"; \
+	if [ -z "$$python" ]; then \
+		for candidate in python3.13 python3.12 python3.14 python3.11 python3 python; do \
+			if $$candidate -c 'import sys, ensurepip, sqlite3, venv; sys.exit(sys.version_info < (3, 11))' \
+				>/dev/null 2>&1; then python=$$candidate; break; fi; \
+		done; \
+	fi; \
+	if [ -z "$$python" ]; then \
+		echo "No Python 3.11 or later with venv and sqlite3 was found." >&2; \
+		echo "Install one (on Debian and Ubuntu: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi; \
+	echo "Making $(VENV) with $$($$python --version)"; \
+	rm -rf $(VENV) && $$python -m venv $(VENV)
+	@# Dependency groups need pip 25.1, newer than what some Pythons bring.
+	@$(PIP) install "pip>=25.1"
+	@touch $@
+
+$(VENV)/.package-ready: $(VENV)/.python-ready pyproject.toml
+	@echo "Installing anvil_django into $(VENV)"
+	@$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.test-ready: $(VENV)/.package-ready
+	@echo "Installing what the tests need"
+	@$(PIP) install --group test
+	@touch $@
+
+$(VENV)/.dev-ready: $(VENV)/.package-ready
+	@echo "Installing the development tools"
+	@$(PIP) install --group dev
+	@touch $@
+
+$(VENV)/.postgres-ready: $(VENV)/.test-ready
+	@echo "Installing the PostgreSQL client"
+	@$(PIP) install --editable ".[postgres]"
+	@touch $@
+
+$(VENV)/.mysql-ready: $(VENV)/.test-ready
+	@echo "Installing the MariaDB client"
+	@$(PIP) install --editable ".[mysql]"
+	@touch $@
