@@ -22,6 +22,8 @@ from .model_errors import ModelCallError, ModelCallStopped, classify, retry_dela
 if TYPE_CHECKING:
     import anthropic
 
+    from .conf import Settings
+
 __all__ = [
     "Answer",
     "ModelCallError",
@@ -356,34 +358,39 @@ def default_client() -> anthropic.Anthropic:
 
     from .conf import get_settings
 
-    return anthropic.Anthropic(max_retries=0, timeout=get_settings().request_timeout)
+    seconds = get_settings().request_timeout
+    # An answer may take its time to begin; a connection that takes this long will not come.
+    timeout = anthropic.Timeout(seconds, connect=min(seconds, 10.0))
+    return anthropic.Anthropic(max_retries=0, timeout=timeout)
 
 
 _lock = threading.Lock()
-_client: tuple[int, Any] | None = None
+# With the process and the settings it was made for.
+_client: tuple[int, Settings, Any] | None = None
 
 
 def get_client() -> Any:
     """This process's client, made by ``ANVIL["CLIENT"]`` when it is first needed.
 
-    One client serves all threads. It is made anew in a forked child, since its connections cannot be shared.
+    One client serves all threads. It is made anew in a forked child, since connections cannot be shared, and
+    when the settings have changed.
 
     Raises:
         ModelCallError: The client cannot be made (kind "config").
     """
-    global _client
-    pid = os.getpid()
-    with _lock:
-        if _client is None or _client[0] != pid:
-            _client = pid, _make_client()
-        return _client[1]
-
-
-def _make_client() -> Any:
     from .conf import get_settings
 
+    global _client
+    pid, settings = os.getpid(), get_settings()
+    with _lock:
+        if _client is None or _client[0] != pid or _client[1] is not settings:
+            _client = pid, settings, _make_client(settings)
+        return _client[2]
+
+
+def _make_client(settings: Settings) -> Any:
     try:
-        client = get_settings().client_factory()()
+        client = settings.client_factory()()
         # Retries inside the SDK would be invisible, uncounted, and asleep in a worker.
         return client.with_options(max_retries=0) if hasattr(client, "with_options") else client
     except AnvilError:
