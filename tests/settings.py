@@ -62,7 +62,6 @@ TEMPLATES = [
 ROOT_URLCONF = "tests.urls"
 STATIC_URL = "static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-EMAIL_BACKEND = "django.core.mail.backends.locmem.EmailBackend"
 
 
 def database(kind: str) -> dict[str, Any]:
