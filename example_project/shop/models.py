@@ -37,7 +37,7 @@ class Refund(models.Model):
     order = models.ForeignKey(Order, on_delete=models.PROTECT, related_name="refunds")
     amount = models.DecimalField(max_digits=10, decimal_places=2)
     reason = models.TextField()
-    idempotency_key = models.CharField(max_length=255, editable=False)
+    idempotency_key = models.CharField(max_length=500, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:
@@ -56,7 +56,7 @@ class SentEmail(models.Model):
     to = models.EmailField()
     subject = models.CharField(max_length=998)
     body = models.TextField()
-    idempotency_key = models.CharField(max_length=255, editable=False)
+    idempotency_key = models.CharField(max_length=500, editable=False)
     created_at = models.DateTimeField(auto_now_add=True)
 
     class Meta:

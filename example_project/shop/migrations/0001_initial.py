@@ -24,7 +24,7 @@ class Migration(migrations.Migration):
                 ("to", models.EmailField(max_length=254)),
                 ("subject", models.CharField(max_length=998)),
                 ("body", models.TextField()),
-                ("idempotency_key", models.CharField(editable=False, max_length=255)),
+                ("idempotency_key", models.CharField(editable=False, max_length=500)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
             ],
             options={
@@ -73,7 +73,7 @@ class Migration(migrations.Migration):
                 ),
                 ("amount", models.DecimalField(decimal_places=2, max_digits=10)),
                 ("reason", models.TextField()),
-                ("idempotency_key", models.CharField(editable=False, max_length=255)),
+                ("idempotency_key", models.CharField(editable=False, max_length=500)),
                 ("created_at", models.DateTimeField(auto_now_add=True)),
                 (
                     "order",
