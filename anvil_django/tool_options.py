@@ -70,7 +70,7 @@ def _check_name(name: str) -> None:
         raise _wrong(name, "a name has 1 to 128 letters, digits, underscores and hyphens. Pass name=...")
 
 
-def _check_effect(name: str, side_effect: bool, atomic: bool, on_interrupt: Any) -> None:
+def _check_effect(name: str, side_effect: Any, atomic: Any, on_interrupt: Any) -> None:
     if not isinstance(side_effect, bool) or not isinstance(atomic, bool):
         raise _wrong(name, "side_effect and atomic must be True or False.")
     if atomic and not side_effect:

@@ -158,23 +158,31 @@ def cut(text: str, limit: int) -> str:
 
 
 def cut_blocks(blocks: list[dict[str, Any]], limit: int) -> Content:
-    """The blocks with at most ``limit`` characters in all; blank text is dropped, which the API refuses."""
+    """The blocks with about ``limit`` characters in all; blank text is dropped, which the API refuses.
+
+    Text is cut, any other block that is too large gives way to a note, and once nothing fits any more a last
+    note counts the rest.
+    """
     kept: list[dict[str, Any]] = []
     left = limit
+    omitted = 0
     for block in blocks:
-        if block["type"] == "text":
-            if not block["text"].strip():
-                continue
-            if len(block["text"]) > left:
-                block = {**block, "text": cut(block["text"], left).strip()}
-            left = max(0, left - len(block["text"]))
-        else:
-            size = len(exactjson.readable(block))
-            if size > left:
-                block = _note(f"[left out: {block['type']} of {size} characters, limit {limit}]")
-            else:
-                left -= size
+        is_text = block["type"] == "text"
+        if is_text and not block["text"].strip():
+            continue
+        if left <= 0:
+            omitted += 1
+            continue
+        size = len(block["text"]) if is_text else len(exactjson.readable(block))
+        if size > left and is_text:
+            block, size = {**block, "text": cut(block["text"], left).strip()}, left
+        elif size > left:
+            block = _note(f"[left out: {block['type']} of {size} characters, limit {limit}]")
+            size = len(block["text"])
+        left -= size
         kept.append(block)
+    if omitted:
+        kept.append(_note(f"[left out: {omitted} more blocks, limit {limit} characters]"))
     return kept or NO_OUTPUT
 
 

@@ -66,6 +66,8 @@ class Tool(Generic[P, R]):
         strict: Whether the API is asked to keep to the schema.
     """
 
+    __name__: str
+
     def __init__(
         self, fn: Callable[P, R], inputs: Inputs, name: str, options: ToolOptions, *, strict: bool = False
     ) -> None:
