@@ -1,0 +1,161 @@
+"""``Agent`` and the registry: which agents this site has, found in every installed app's ``agents.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import cached_property
+from typing import Any
+
+from . import exactjson
+from .conf import get_settings
+from .cost import is_priced
+from .errors import AgentDefinitionError, UnknownAgentError
+from .limits import Limits
+from .tools import Tool, adapt
+
+RESERVED_PARAMS = frozenset({"model", "max_tokens", "messages", "system", "tools", "stream", "cache_control"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """A named agent: model, system prompt, tools and limits.
+
+    Args:
+        name: Unique name; stored with every run.
+        model: Model id, as the Messages API takes it.
+        system: System prompt: a string or a list of text blocks.
+        tools: Functions made with ``@tool``, the SDK's ``@beta_tool`` objects, or server-tool dicts.
+        description: One sentence for people who may start it.
+        max_tokens: Most tokens of one answer.
+        max_iterations: Most model calls over the whole life of a run.
+        max_cost_usd: Most money over the whole life of a run; needs a model with a known price.
+        max_tokens_total: Most tokens (input, cached and output) over the whole life of a run.
+        max_seconds: Most time a run may spend advancing; waiting for people or for a worker does not count.
+        max_pauses: Most ``pause_turn`` answers in a row.
+        cache: Prompt caching: ``"5m"``, ``"1h"`` or None for none.
+        params: Further request parameters (``thinking``, ``output_config``, ``betas``, ...).
+
+    Raises:
+        AgentDefinitionError: The definition cannot work; the message says what to change.
+    """
+
+    name: str
+    model: str
+    system: str | Sequence[Mapping[str, Any]] = ""
+    tools: Sequence[Any] = ()
+    description: str = ""
+    max_tokens: int = 16_000
+    max_iterations: int = 50
+    max_cost_usd: Decimal | None = None
+    max_tokens_total: int | None = None
+    max_seconds: float | None = None
+    max_pauses: int = 10
+    cache: str | None = "5m"
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.name or len(self.name) > 100:
+            raise AgentDefinitionError("An agent needs a name of 1 to 100 characters.")
+        if not self.model:
+            raise AgentDefinitionError(f"Agent {self.name!r} needs a model.")
+        if self.max_tokens < 1:
+            raise AgentDefinitionError(f"Agent {self.name!r}: max_tokens must be at least 1.")
+        if self.cache not in {None, "5m", "1h"}:
+            raise AgentDefinitionError(f'Agent {self.name!r}: cache must be "5m", "1h" or None.')
+        if taken := RESERVED_PARAMS & set(self.params):
+            raise AgentDefinitionError(
+                f"Agent {self.name!r}: params may not contain {', '.join(sorted(taken))}; "
+                "give them as the agent's own fields."
+            )
+        self.limits.check(self.name)
+        names = [t.name for t in map(adapt, self.tools) if isinstance(t, Tool)]
+        if doubled := sorted({n for n in names if names.count(n) > 1}):
+            raise AgentDefinitionError(f"Agent {self.name!r} has two tools named {', '.join(doubled)}.")
+
+    @property
+    def limits(self) -> Limits:
+        """The limits that a new run of this agent gets."""
+        return Limits(
+            max_iterations=self.max_iterations,
+            max_cost_usd=self.max_cost_usd,
+            max_tokens_total=self.max_tokens_total,
+            max_seconds=self.max_seconds,
+            max_pauses=self.max_pauses,
+        )
+
+    @cached_property
+    def callable_tools(self) -> dict[str, Tool]:
+        """The tools this process can run, by name."""
+        return {t.name: t for t in map(adapt, self.tools) if isinstance(t, Tool)}
+
+    def cost_so_far(self) -> Decimal | None:
+        """What a new run has cost: nothing, or None when a cost limit is set and the price is not known.
+
+        A run whose cost cannot be known stops before its first call, not after it.
+        """
+        if self.max_cost_usd is None or is_priced(self.model, get_settings().prices):
+            return Decimal(0)
+        return None
+
+    @cached_property
+    def prefix(self) -> dict[str, Any]:
+        """The request prefix that a new run freezes, as it reads back from storage."""
+        system = self.system
+        blocks = [{"type": "text", "text": system}] if isinstance(system, str) else [dict(b) for b in system]
+        if isinstance(system, str) and not system.strip():
+            blocks = []
+        prefix = {
+            "model": self.model,
+            "max_tokens": self.max_tokens,
+            "system": blocks,
+            "tools": [adapt(t).definition() for t in self.tools],
+            "params": dict(self.params),
+            "cache": self.cache,
+        }
+        frozen: dict[str, Any] = exactjson.loads(exactjson.dumps(exactjson.clean(prefix)))
+        return frozen
+
+
+_registry: dict[str, Agent] = {}
+
+
+def register(agent: Agent) -> Agent:
+    """Make ``agent`` known to this process under its name; returns it.
+
+    Raises:
+        AgentDefinitionError: Another agent already has that name.
+    """
+    if not isinstance(agent, Agent):
+        raise AgentDefinitionError(f"register() takes an Agent, not {type(agent).__name__}.")
+    if _registry.get(agent.name, agent) is not agent:
+        raise AgentDefinitionError(
+            f"Two agents are named {agent.name!r}. Names are stored with every run, so each must be unique."
+        )
+    _registry[agent.name] = agent
+    return agent
+
+
+def unregister(name: str) -> None:
+    """Forget the agent of that name; nothing happens if there is none."""
+    _registry.pop(name, None)
+
+
+def registered() -> dict[str, Agent]:
+    """All registered agents by name."""
+    return dict(_registry)
+
+
+def get_agent(agent: str | Agent) -> Agent:
+    """The agent of that name; an ``Agent`` is returned as it is.
+
+    Raises:
+        UnknownAgentError: Nothing is registered under the name.
+    """
+    if isinstance(agent, Agent):
+        return agent
+    try:
+        return _registry[agent]
+    except (KeyError, TypeError):
+        raise UnknownAgentError(str(agent), list(_registry)) from None

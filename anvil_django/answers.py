@@ -1,0 +1,170 @@
+"""What a model's answer does to a checkpoint: every stop reason, and the calls of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from . import history
+from .agents import Agent
+from .calls import ToolCall
+from .checkpoint import AgentCheckpoint, MessageMeta
+from .clock import get_clock
+from .conf import get_settings
+from .cost import Usage, add_cost, price
+from .model_call import Answer
+from .states import ApprovalKind, Outcome, RunStatus
+from .steps import CANCELLED
+from .tools import InvalidToolInput, Tool, ToolContext
+
+UNUSABLE_INPUT = (
+    "The input of this call was not an object, so it was not run. Send an object that fits the schema."
+)
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """Applies answers to the checkpoint of one run.
+
+    Args:
+        agent: Whose tools may be called.
+        context: Makes the ``ToolContext`` of a call, for its gate.
+    """
+
+    agent: Agent
+    context: Callable[[ToolCall], ToolContext]
+
+    def apply(self, checkpoint: AgentCheckpoint, answer: Answer, used_ids: set[str]) -> None:
+        """Add the answer to the history and open the turn it starts, or end the run.
+
+        The usage is counted whatever becomes of the turn: it was billed. A truncated or refused turn is not
+        kept, so that the history stays one that can be sent again.
+        """
+        meta = self._count(checkpoint, answer)
+        checkpoint.attempt, checkpoint.next_attempt_at = 0, None
+        checkpoint.error_code = checkpoint.error = ""
+        reason = answer.stop_reason
+        if reason in {"end_turn", "stop_sequence", "tool_use", "pause_turn", "compaction"}:
+            self._keep(checkpoint, answer, meta, used_ids)
+        elif reason == "refusal":
+            checkpoint.status, checkpoint.stop_reason = RunStatus.DONE, "refusal"
+            checkpoint.error = _refusal_text(answer.stop_details)
+        else:
+            checkpoint.status = RunStatus.FAILED
+            checkpoint.error_code, checkpoint.error = _failure(reason, checkpoint)
+
+    def _count(self, checkpoint: AgentCheckpoint, answer: Answer) -> MessageMeta:
+        model = answer.model or checkpoint.prefix["model"]
+        cost = price(model, answer.usage, prices=get_settings().prices, at=get_clock().now())
+        checkpoint.iterations += 1
+        checkpoint.total_usage = checkpoint.total_usage + Usage.from_api(answer.usage)
+        checkpoint.total_cost_usd = add_cost(checkpoint.total_cost_usd, cost)
+        if answer.container:
+            checkpoint.container = answer.container
+        return MessageMeta(
+            stop_reason=answer.stop_reason,
+            usage=answer.usage,
+            cost_usd=cost,
+            model=model,
+            message_id=answer.message_id,
+            request_id=answer.request_id,
+        )
+
+    def _keep(
+        self, checkpoint: AgentCheckpoint, answer: Answer, meta: MessageMeta, used_ids: set[str]
+    ) -> None:
+        seq = len(checkpoint.messages)
+        content, unusable = history.storable_answer(answer.content, used_ids, seq)
+        if content:
+            checkpoint.append({"role": "assistant", "content": content}, meta)
+        blocks = [block for block in content if block["type"] == "tool_use"]
+        calls = [self._call(checkpoint, b, seq, i, b["id"] in unusable) for i, b in enumerate(blocks)]
+        if answer.stop_reason in {"end_turn", "stop_sequence"}:
+            checkpoint.status, checkpoint.stop_reason = RunStatus.DONE, answer.stop_reason
+            if calls:  # Calls in a turn that does not ask for results never run, but must be answered.
+                for call in calls:
+                    call.finish(Outcome.CANCELLED, CANCELLED, is_error=True)
+                checkpoint.open_turn(calls)
+                checkpoint.close_turn()
+        elif answer.stop_reason == "tool_use" and calls:
+            checkpoint.pauses = 0
+            checkpoint.open_turn(calls)
+            for call in calls:
+                self._admit(call, usable=call.call_id not in unusable)
+        else:
+            # A paused turn goes on when the same history is sent again; so does one that only waits for
+            # tools of the API's own.
+            checkpoint.pauses += 1
+
+    def _call(
+        self, checkpoint: AgentCheckpoint, block: dict[str, Any], seq: int, index: int, unusable: bool
+    ) -> ToolCall:
+        tool = self.agent.callable_tools.get(block["name"])
+        return ToolCall(
+            call_id=block["id"],
+            name=block["name"],
+            input=block["input"],
+            seq=seq,
+            index=index,
+            effect=tool.effect if tool else "none",
+            on_interrupt=tool.on_interrupt if tool else None,
+        )
+
+    def _admit(self, call: ToolCall, *, usable: bool) -> None:
+        """Refuse the call, let it wait for a person, or leave it ready to run."""
+        tool = self.agent.callable_tools.get(call.name)
+        if tool is None:
+            call.finish(Outcome.REFUSED, f"Tool {call.name!r} not found.", is_error=True)
+        elif not usable:
+            call.finish(Outcome.REFUSED, UNUSABLE_INPUT, is_error=True)
+        else:
+            try:
+                arguments = tool.validate(call.input)
+            except InvalidToolInput as exc:
+                call.finish(Outcome.REFUSED, exc.message, is_error=True)
+                return
+            # The verdict is stored with the call and never asked again.
+            gate = tool.gate(arguments, self.context(call))
+            if gate.required:
+                ask(call, tool, {"reason": gate.reason} if gate.reason else None)
+
+
+def ask(call: ToolCall, tool: Tool | None, payload: Any, kind: ApprovalKind = ApprovalKind.TOOL) -> None:
+    """Let a call wait for a person, under the tool's reviewers and time limit."""
+    call.wait(kind, payload)
+    ttl: timedelta | None = tool.approval_ttl if tool else None
+    ttl = ttl or get_settings().default_approval_ttl()
+    call.reviewers = tool.reviewers if tool else None
+    # An outcome in doubt does not become known by waiting: only a question for permission expires.
+    call.expires_at = get_clock().now() + ttl if ttl and kind is ApprovalKind.TOOL else None
+
+
+def _refusal_text(details: dict[str, Any] | None) -> str:
+    details = details or {}
+    parts = [str(details[key]) for key in ("category", "explanation") if details.get(key)]
+    return "The model refused to answer" + (f": {': '.join(parts)}" if parts else ".")
+
+
+def _failure(reason: str, checkpoint: AgentCheckpoint) -> tuple[str, str]:
+    if reason == "max_tokens":
+        return (
+            "max_tokens",
+            (
+                f"The answer was cut off at max_tokens={checkpoint.prefix['max_tokens']}; nothing of it was run. "
+                "Raise max_tokens on the agent and resume the run."
+            ),
+        )
+    if reason == "model_context_window_exceeded":
+        return (
+            "context_window",
+            "The conversation no longer fits the model's context window; the cut-off answer was not used.",
+        )
+    return (
+        "unknown_stop_reason",
+        (
+            f"The model stopped for a reason this version does not know ({reason!r}); nothing of the answer "
+            "was run. Upgrade anvil_django, then resume the run."
+        ),
+    )

@@ -1,0 +1,21 @@
+"""The app: agents are discovered and signal handlers connected; no database is touched."""
+
+from django.apps import AppConfig
+from django.utils.translation import gettext_lazy as _
+
+
+class AnvilConfig(AppConfig):
+    """``anvil_django`` in ``INSTALLED_APPS``."""
+
+    name = "anvil_django"
+    label = "anvil_django"
+    verbose_name = _("Agents")
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        from django.utils.module_loading import autodiscover_modules
+
+        from . import checks, queue  # noqa: F401 (registers system checks and queue signals)
+
+        autodiscover_modules("agents")
+        queue.connect(self)

@@ -1,0 +1,184 @@
+"""One tool call of a run, and the decision a person took about it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Self
+
+from . import exactjson
+from .errors import DecisionError
+from .states import ApprovalKind, CallStatus, Outcome
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """A person's verdict on a waiting tool call.
+
+    Args:
+        approved: True: run it. False: do not. For a call in doubt, True means "it did not happen, run it",
+            or, with an answer, "it happened and this is its result"; False means "tell the agent it failed".
+        reviewer: Who decided; never empty.
+        reason: Why; goes to the model when the call does not run.
+        edited_input: Other arguments to run the tool with; the model is told that they were changed.
+        answer: A result in the tool's place; the tool does not run.
+    """
+
+    approved: bool
+    reviewer: str
+    reason: str = ""
+    edited_input: dict[str, Any] | None = None
+    answer: Any = None
+    decided_at: datetime | None = None
+    channel: str = "code"
+    digest: str = ""
+
+    def check(self) -> None:
+        """Raise DecisionError unless this is one clear verdict of a named person."""
+        if self.approved is not True and self.approved is not False:
+            raise DecisionError(
+                f"approved must be True or False, not {self.approved!r}; nothing was decided."
+            )
+        if not isinstance(self.reviewer, str) or not self.reviewer.strip():
+            raise DecisionError("A decision names a person: give reviewer.")
+        if not self.approved and self.edited_input is not None:
+            raise DecisionError("A rejection cannot carry edited arguments.")
+        if self.edited_input is not None and self.answer is not None:
+            raise DecisionError("Give edited arguments or an answer, not both.")
+        if self.edited_input is not None and not isinstance(self.edited_input, dict):
+            raise DecisionError("Edited arguments must be an object, as the tool's input is.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        data = asdict(self)
+        data["decided_at"] = self.decided_at.isoformat() if self.decided_at else None
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The reverse of ``to_dict``."""
+        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
+        if known.get("decided_at"):
+            known["decided_at"] = datetime.fromisoformat(known["decided_at"])
+        return cls(**known)
+
+
+@dataclass(kw_only=True)
+class ToolCall:
+    """One ``tool_use`` block and what became of it.
+
+    ``input`` is what the model wrote; ``effect`` and ``on_interrupt`` are frozen from the tool when the call
+    is stored, so that a later deploy cannot turn an in-doubt side effect into something that is simply run
+    again. ``started_token`` is the fencing token under which it was last started: another token there means
+    that whoever started it is gone.
+    """
+
+    call_id: str
+    name: str
+    input: dict[str, Any]
+    seq: int
+    index: int
+    effect: str = "none"
+    on_interrupt: str | None = None
+    status: CallStatus = CallStatus.READY
+    attempts: int = 0
+    started_token: int = 0
+    outcome: Outcome | None = None
+    content: str | list[dict[str, Any]] | None = None
+    is_error: bool = False
+    kind: ApprovalKind | None = None
+    payload: Any = None
+    reviewers: str | None = None
+    expires_at: datetime | None = None
+    decision: Decision | None = None
+    approval_id: Any = field(default=None, compare=False)
+    """The store's own name for the approval, for the store alone."""
+    consuming: bool = field(default=False, compare=False)
+    """The next save uses the approval up."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the tool is run with: the model's input, or what a reviewer made of it."""
+        if self.decision and self.decision.edited_input is not None:
+            return self.decision.edited_input
+        return self.input
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a person still has to decide."""
+        return self.status in {CallStatus.WAITING, CallStatus.IN_DOUBT} and self.decision is None
+
+    def digest(self, run_id: str, edited_input: dict[str, Any] | None = None) -> str:
+        """What a decision is bound to: run, call, tool and arguments, as stored."""
+        arguments = self.input if edited_input is None else edited_input
+        return exactjson.digest(run_id, self.call_id, self.name, arguments)
+
+    def wait(self, kind: ApprovalKind, payload: Any = None) -> None:
+        """Ask a person."""
+        self.status = CallStatus.IN_DOUBT if kind is ApprovalKind.IN_DOUBT else CallStatus.WAITING
+        self.kind, self.payload, self.decision, self.approval_id = kind, payload, None, None
+
+    def start(self, token: int) -> None:
+        """Note the intent to run it now; a decision that led here is used up by the save of this."""
+        self.consuming = self.decision is not None and self.status is not CallStatus.STARTED
+        self.status, self.started_token, self.attempts = CallStatus.STARTED, token, self.attempts + 1
+
+    def finish(
+        self, outcome: Outcome, content: str | list[dict[str, Any]], *, is_error: bool = False
+    ) -> None:
+        """Give it its one result."""
+        self.status, self.outcome, self.content, self.is_error = CallStatus.DONE, outcome, content, is_error
+
+    def result_block(self) -> dict[str, Any]:
+        """The ``tool_result`` block that answers the model."""
+        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self.call_id, "content": self.content}
+        if self.is_error:
+            block["is_error"] = True
+        return block
+
+    def decided_result(self) -> dict[str, Any]:
+        """What became of a call that a person decided."""
+        decision = self.decision
+        return {
+            "approved": decision.approved if decision else None,
+            "reviewer": decision.reviewer if decision else "",
+            "reason": decision.reason if decision else "",
+            "outcome": str(self.outcome),
+            "content": self.content,
+            "is_error": self.is_error,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values."""
+        data = {key: getattr(self, key) for key in self.__dataclass_fields__ if key not in _PRIVATE}
+        data["decision"] = self.decision.to_dict() if self.decision else None
+        data["expires_at"] = self.expires_at.isoformat() if self.expires_at else None
+        return {key: str(value) if isinstance(value, StrEnum) else value for key, value in data.items()}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """The reverse of ``to_dict``."""
+        known = {key: data[key] for key in cls.__dataclass_fields__ if key in data}
+        known["status"] = CallStatus(known["status"])
+        known["outcome"] = Outcome(known["outcome"]) if known.get("outcome") else None
+        known["kind"] = ApprovalKind(known["kind"]) if known.get("kind") else None
+        known["decision"] = Decision.from_dict(known["decision"]) if known.get("decision") else None
+        if known.get("expires_at"):
+            known["expires_at"] = datetime.fromisoformat(known["expires_at"])
+        return cls(**known)
+
+
+_PRIVATE = frozenset({"approval_id", "consuming"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PendingCall:
+    """A call that waits for a person."""
+
+    call_id: str
+    tool: str
+    kind: str
+    input: dict[str, Any]
+    payload: Any
+    expires_at: datetime | None = None

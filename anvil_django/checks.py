@@ -1,0 +1,120 @@
+"""System checks: each names the problem in its message and the fix in its hint."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.db import connections, router
+
+from .conf import get_settings, problems
+
+
+@register(Tags.compatibility)
+def check_settings(**kwargs: Any) -> list[CheckMessage]:
+    """``ANVIL`` has only known keys with values of the right type."""
+    hint = "The keys, their units and defaults stand in anvil_django.conf.Settings and in the docs."
+    return [
+        Error(sentence, hint=hint, id="anvil_django.E001")
+        for sentence in problems(getattr(settings, "ANVIL", {}))
+    ]
+
+
+@register(Tags.compatibility)
+def check_queue(**kwargs: Any) -> list[CheckMessage]:
+    """django-q2 is set up so that a slice is never cut off or run twice at once by the queue."""
+    if problems(getattr(settings, "ANVIL", {})):
+        return []
+    if "django_q" not in settings.INSTALLED_APPS:
+        return [
+            Error(
+                "django_q is not in INSTALLED_APPS, so no worker can advance a run.",
+                hint='Add "django_q" to INSTALLED_APPS and set Q_CLUSTER as the README of anvil_django shows.',
+                id="anvil_django.E002",
+            )
+        ]
+    from .models import Run
+
+    cluster = _effective_cluster()
+    found: list[CheckMessage] = []
+    alias = router.db_for_write(Run)
+    if cluster.get("orm") not in {None, alias}:
+        found.append(
+            Error(
+                f"Q_CLUSTER['orm'] is {cluster['orm']!r}, but the runs are in the database {alias!r}: queueing "
+                "a task inside a transaction would silently undo that transaction.",
+                hint=f"Set Q_CLUSTER['orm'] = {alias!r}, or use the Redis broker.",
+                id="anvil_django.E003",
+            )
+        )
+    found += _check_times(cluster)
+    return found
+
+
+def _effective_cluster() -> dict[str, Any]:
+    cluster = dict(getattr(settings, "Q_CLUSTER", {}))
+    queue = get_settings().queue
+    if queue and queue not in {cluster.get("name"), cluster.get("cluster_name")}:
+        cluster.update(cluster.get("ALT_CLUSTERS", {}).get(queue, {}))
+    return cluster
+
+
+def _check_times(cluster: dict[str, Any]) -> list[CheckMessage]:
+    if cluster.get("sync"):
+        return []
+    timeout, retry = cluster.get("timeout"), cluster.get("retry", 60)
+    needed = int(get_settings().slice_seconds + get_settings().request_timeout)
+    if not isinstance(timeout, int) or timeout < needed:
+        return [
+            Error(
+                f"Q_CLUSTER['timeout'] is {timeout!r}: the queue would kill a worker in the middle of a slice.",
+                hint=f"Set it to at least {needed} seconds (ANVIL slice_seconds + request_timeout), "
+                "as a whole number.",
+                id="anvil_django.E004",
+            )
+        ]
+    if not isinstance(retry, int) or retry <= timeout:
+        return [
+            Error(
+                f"Q_CLUSTER['retry'] is {retry!r} and the timeout {timeout}: the queue would deliver a run again "
+                "while it is still being advanced.",
+                hint=f"Set retry to more than twice the timeout, such as {2 * timeout + 60}.",
+                id="anvil_django.E005",
+            )
+        ]
+    return []
+
+
+@register(Tags.database)
+def check_sqlite(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """SQLite begins its transactions as writers; otherwise several workers meet "database is locked"."""
+    found: list[CheckMessage] = []
+    for alias in databases or []:
+        connection = connections[alias]
+        options = connection.settings_dict.get("OPTIONS", {})
+        if connection.vendor == "sqlite" and options.get("transaction_mode", "").upper() != "IMMEDIATE":
+            found.append(
+                Warning(
+                    f'Database {alias!r} is SQLite without transaction_mode "IMMEDIATE": several workers will '
+                    'meet "database is locked".',
+                    hint='Set OPTIONS = {"transaction_mode": "IMMEDIATE", "timeout": 20, "init_command": '
+                    '"PRAGMA journal_mode=WAL;"}.',
+                    id="anvil_django.W001",
+                )
+            )
+    return found
+
+
+@register(Tags.compatibility)
+def check_time_zones(**kwargs: Any) -> list[CheckMessage]:
+    """Leases compare times, which needs aware ones."""
+    if settings.USE_TZ:
+        return []
+    return [
+        Error(
+            "USE_TZ is False: leases would be wrong for an hour at each change of the clocks.",
+            hint="Set USE_TZ = True.",
+            id="anvil_django.E006",
+        )
+    ]

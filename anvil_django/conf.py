@@ -1,0 +1,151 @@
+"""The settings of this app: one dict, ``ANVIL = {...}``, seen through a frozen, typed view.
+
+Every key, its default and its unit stand in ``Settings``. Unknown keys and wrong types are reported by
+``manage.py check`` and refused with ``ImproperlyConfigured`` when a setting is first read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+
+from django.conf import settings as django_settings
+from django.core.exceptions import ImproperlyConfigured
+from django.core.signals import setting_changed
+from django.utils.module_loading import import_string
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The keys of ``ANVIL`` in lower case."""
+
+    client: str | Callable[[], Any] = "anvil_django.model_call.default_client"
+    """Dotted path of (or) a function without arguments that makes the client: anything with ``.messages``."""
+    request_timeout: float = 600.0
+    """Seconds the default client waits for the next bytes of an answer."""
+    lease_seconds: float = 60.0
+    """How long a worker that stopped renewing keeps its run."""
+    heartbeat_seconds: float = 5.0
+    """How often a worker renews its lease and looks for a cancel or pause while a step runs."""
+    slice_seconds: float = 300.0
+    """After this time a background task hands the worker back; the run goes on in another task."""
+    slice_soft_seconds: float = 60.0
+    """The same, when another run is waiting for a worker."""
+    flush_seconds: float = 1.0
+    """A read-only tool's result is stored with the next step, but no later than this after the last commit."""
+    max_recoveries: int = 3
+    """A run that lost its worker this often without finishing a step fails instead of going round."""
+    max_model_attempts: int = 10
+    """Transient failures of one model call in a row before the run fails (it can be resumed)."""
+    backoff_seconds: float = 1.0
+    """First delay after a transient failure; it doubles each time."""
+    backoff_cap_seconds: float = 300.0
+    """Longest delay, also when the API's retry-after asks for more."""
+    ticket_seconds: float = 60.0
+    """A queued run whose doorbell has not been answered for this long is rung again."""
+    result_limit: int = 100_000
+    """Characters of one tool result that are kept and sent to the model."""
+    input_limit: int = 1_000_000
+    """Characters of JSON accepted as the input of a new run."""
+    approval_ttl: float | timedelta | None = None
+    """Seconds (or a timedelta) until an undecided approval expires and counts as a no; None: never."""
+    queue: str | None = None
+    """Name of the django-q2 cluster that advances runs; None: the default cluster."""
+    install_schedule: bool = True
+    """Create the recovery schedule after ``migrate``."""
+    prices: Mapping[str, tuple[Any, Any, Any, Any, Any]] = field(default_factory=dict)
+    """USD per million tokens by model: (input, output, cache read, 5-minute write, 1-hour write)."""
+    page_size: int = 50
+    """Rows of one page of the REST API."""
+
+    def client_factory(self) -> Callable[[], Any]:
+        """The function that makes a client."""
+        return import_string(self.client) if isinstance(self.client, str) else self.client
+
+    def default_approval_ttl(self) -> timedelta | None:
+        """``approval_ttl`` as a timedelta."""
+        ttl = self.approval_ttl
+        return timedelta(seconds=ttl) if isinstance(ttl, (int, float)) else ttl
+
+
+_POSITIVE = (
+    "request_timeout",
+    "lease_seconds",
+    "heartbeat_seconds",
+    "slice_seconds",
+    "slice_soft_seconds",
+    "max_model_attempts",
+    "backoff_seconds",
+    "backoff_cap_seconds",
+    "ticket_seconds",
+    "result_limit",
+    "input_limit",
+    "page_size",
+)
+
+
+def problems(raw: Any) -> list[str]:
+    """What is wrong with a value of ``ANVIL``: a sentence each, empty when all is well."""
+    if not isinstance(raw, Mapping):
+        return [f"ANVIL must be a dict, not {type(raw).__name__}."]
+    known = {f.name.upper(): f for f in fields(Settings)}
+    found = []
+    for key, value in raw.items():
+        if key not in known:
+            found.append(f"ANVIL[{key!r}] is not a setting of anvil_django.")
+        elif sentence := _type_problem(key, value):
+            found.append(sentence)
+    return found
+
+
+def _type_problem(key: str, value: Any) -> str | None:
+    name = key.lower()
+    default = getattr(Settings(), name)
+    if name == "client":
+        good, wanted = isinstance(value, str) or callable(value), "a dotted path or a function"
+    elif name == "queue":
+        good, wanted = value is None or isinstance(value, str), "a string or None"
+    elif name == "approval_ttl":
+        good = value is None or isinstance(value, timedelta) or _is_number(value)
+        wanted = "a number of seconds, a timedelta or None"
+    elif name == "prices":
+        good, wanted = isinstance(value, Mapping), "a dict"
+    elif isinstance(default, bool):
+        good, wanted = isinstance(value, bool), "True or False"
+    elif isinstance(default, int):
+        good, wanted = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    else:
+        good, wanted = _is_number(value), "a number"
+    if not good:
+        return f"ANVIL[{key!r}] must be {wanted}, not {value!r}."
+    if name in _POSITIVE and value <= 0:
+        return f"ANVIL[{key!r}] must be greater than zero, not {value!r}."
+    return None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """The settings in force.
+
+    Raises:
+        ImproperlyConfigured: ``ANVIL`` has an unknown key or a value of the wrong type.
+    """
+    raw = getattr(django_settings, "ANVIL", {})
+    if found := problems(raw):
+        raise ImproperlyConfigured(" ".join(found))
+    return Settings(**{key.lower(): value for key, value in raw.items()})
+
+
+def _forget(*, setting: str, **kwargs: Any) -> None:
+    if setting == "ANVIL":
+        get_settings.cache_clear()
+
+
+setting_changed.connect(_forget, dispatch_uid="anvil_django.conf")

@@ -1,0 +1,44 @@
+"""How a run stops between two steps: handed back, paused, cancelled, or failed as poison."""
+
+from __future__ import annotations
+
+from .checkpoint import AgentCheckpoint
+from .states import CallStatus, Outcome, RunStatus
+from .steps import CANCELLED, CANCELLED_UNKNOWN
+
+SLICE_OVER = "Waits for a worker: its last one handed it back between two steps."
+PAUSED = "Paused by an operator. Resume it to go on."
+
+
+def hand_back(checkpoint: AgentCheckpoint) -> None:
+    """Back to the queue, for any worker to go on with."""
+    checkpoint.status, checkpoint.error = RunStatus.QUEUED, SLICE_OVER
+
+
+def pause(checkpoint: AgentCheckpoint) -> None:
+    """Stop until an operator resumes it."""
+    checkpoint.status, checkpoint.error_code = RunStatus.PAUSED, ""
+    checkpoint.error = PAUSED
+
+
+def cancel(checkpoint: AgentCheckpoint) -> None:
+    """End the run with a history that stays valid: every open call is answered."""
+    for call in checkpoint.calls:
+        if call.status is not CallStatus.DONE:
+            begun = call.status in {CallStatus.STARTED, CallStatus.IN_DOUBT} and call.effect == "external"
+            told = CANCELLED_UNKNOWN if begun else CANCELLED
+            call.finish(Outcome.UNKNOWN if begun else Outcome.CANCELLED, told, is_error=True)
+            checkpoint.touch(call)
+    if checkpoint.calls:
+        checkpoint.close_turn()
+    checkpoint.status, checkpoint.stop_reason = RunStatus.CANCELLED, "cancelled"
+    checkpoint.error_code, checkpoint.error = "", "Cancelled by a person."
+
+
+def fail_as_poison(checkpoint: AgentCheckpoint) -> None:
+    """Stop a run that takes its workers down."""
+    checkpoint.status, checkpoint.error_code = RunStatus.FAILED, "poison"
+    checkpoint.error = (
+        f"The worker died {checkpoint.recoveries} times in a row while advancing this run, before a step was "
+        "finished (out of memory, a crash in a tool, or a killed task?). Look at the worker's log, then resume."
+    )

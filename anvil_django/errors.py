@@ -1,0 +1,191 @@
+"""Every error this package raises, under one root.
+
+The docstring of a class is its default sentence; ``code`` is stable and is what the REST API and the
+stored ``error_code`` of a run carry. Constructors take data, never finished text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class AnvilError(Exception):
+    """Something went wrong in anvil_django."""
+
+    code: ClassVar[str] = "error"
+    http_status: ClassVar[int] = 500
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+    @property
+    def message(self) -> str:
+        return str(self.args[0])
+
+
+class BadInputError(AnvilError):
+    """The request cannot be used as it is."""
+
+    code = "bad_input"
+    http_status = 422
+
+
+class UnknownAgentError(BadInputError):
+    """No agent of that name is registered."""
+
+    code = "unknown_agent"
+
+    def __init__(self, name: str, known: list[str]) -> None:
+        listed = ", ".join(sorted(known)) or "none"
+        super().__init__(
+            f"No agent named {name!r} is registered (registered: {listed}). "
+            "Register it in an agents.py of an installed app."
+        )
+
+
+class AgentDefinitionError(AnvilError):
+    """An agent or a tool is defined in a way that cannot work."""
+
+    code = "agent_definition"
+
+
+class UnknownRunError(AnvilError):
+    """No run with that run_id is stored."""
+
+    code = "unknown_run"
+    http_status = 404
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(f"No run with run_id {run_id!r} is stored. List them with: manage.py anvil_runs")
+
+
+class RunIdTakenError(AnvilError):
+    """The run_id belongs to another request."""
+
+    code = "run_id_taken"
+    http_status = 409
+
+    def __init__(self, run_id: str) -> None:
+        self.run_id = run_id
+        super().__init__(
+            f"run_id {run_id!r} is already used by a run of another request. "
+            "Choose another run_id, or send exactly the same request to get that run."
+        )
+
+
+class IdempotencyKeyReusedError(AnvilError):
+    """The idempotency key was already used for another request."""
+
+    code = "idempotency_key_reused"
+    http_status = 422
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"Idempotency key {key!r} was already used for another request. Use a new key.")
+
+
+class IllegalTransitionError(AnvilError):
+    """The run is not in a state in which that can be done."""
+
+    code = "illegal_transition"
+    http_status = 409
+
+    def __init__(self, run_id: str, status: str, wanted: str) -> None:
+        self.run_id, self.status, self.wanted = run_id, status, wanted
+        super().__init__(f"Run {run_id!r} is {status}; it cannot become {wanted}.")
+
+
+class LeaseLostError(AnvilError):
+    """Another worker has taken the run over; this one must stop at once."""
+
+    code = "lease_lost"
+    http_status = 409
+
+    def __init__(self, run_id: str, token: int) -> None:
+        self.run_id, self.token = run_id, token
+        super().__init__(
+            f"The lease on run {run_id!r} (fencing token {token}) is no longer held by this worker. "
+            "Nothing was written; whoever holds the lease now goes on."
+        )
+
+
+class HistoryRewrittenError(AnvilError):
+    """A stored message may not change."""
+
+    code = "history_rewritten"
+    http_status = 409
+
+    def __init__(self, run_id: str, seq: int) -> None:
+        super().__init__(
+            f"Message {seq} of run {run_id!r} differs from what is stored. The history is append-only: "
+            "load the checkpoint again and add to its end."
+        )
+
+
+class NewerCheckpointError(AnvilError):
+    """The checkpoint was written by a newer version of anvil_django."""
+
+    code = "newer_checkpoint"
+
+    def __init__(self, found: Any, known: int) -> None:
+        super().__init__(
+            f"This checkpoint has version {found!r}; this anvil_django reads up to version {known}. "
+            "Upgrade anvil_django before you resume this run."
+        )
+
+
+class NotJSONError(AnvilError):
+    """A value cannot be stored as JSON."""
+
+    code = "not_json"
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        super().__init__(f"{path} {reason}")
+
+
+class ApprovalRequiredError(AnvilError):
+    """A person must approve this tool call before it runs."""
+
+    code = "approval_required"
+
+    def __init__(self, payload: Any = None) -> None:
+        self.payload = payload
+        super().__init__()
+        # The loop looks here after the tool returns, so that a tool whose own "except Exception"
+        # swallowed the raise still waits for its reviewer.
+        from .tools import note_approval_request
+
+        note_approval_request(self)
+
+
+class DecisionError(AnvilError):
+    """The decision cannot be taken."""
+
+    code = "decision_refused"
+    http_status = 409
+
+
+class AlreadyDecidedError(DecisionError):
+    """Somebody has already decided this."""
+
+    code = "already_decided"
+
+    def __init__(self, what: str, status: str, by: str = "") -> None:
+        self.status, self.by = status, by
+        who = f" by {by}" if by else ""
+        super().__init__(f"{what} is already {status}{who}; nothing was changed.")
+
+
+class ApprovalExpiredError(DecisionError):
+    """The time to decide this is over."""
+
+    code = "approval_expired"
+    http_status = 410
+
+
+class NotAllowedError(DecisionError):
+    """You may not decide this."""
+
+    code = "not_allowed"
+    http_status = 403

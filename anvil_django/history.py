@@ -1,0 +1,150 @@
+"""The conversation as the Messages API takes it: what may be sent, and how turns are composed.
+
+The rules are those the API enforces on a request; a run that broke one would be refused for ever after.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import exactjson
+from .calls import ToolCall
+from .errors import BadInputError
+
+Message = dict[str, Any]
+
+
+def from_input(messages: str | Sequence[Mapping[str, Any]], *, limit: int = 1_000_000) -> list[Message]:
+    """The first messages of a run, checked and made storable.
+
+    Args:
+        messages: The user's text, or messages in the API's form that end with a user turn.
+        limit: Most characters of JSON.
+
+    Raises:
+        BadInputError: What cannot be sent, with the place and what to do.
+    """
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, Sequence) or not messages:
+        raise BadInputError("The input is empty: give a text or at least one message.")
+    found = [_checked(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    if found[0]["role"] != "user":
+        raise BadInputError("messages[0] must have the role user.")
+    if found[-1]["role"] == "assistant":
+        raise BadInputError("The last message must not be an assistant turn: the model answers it.")
+    _check_pairs(found)
+    try:
+        text = exactjson.dumps(exactjson.clean(found))
+    except (TypeError, ValueError) as exc:
+        raise BadInputError(f"The input holds a value that is not JSON: {exc}") from exc
+    if len(text) > limit:
+        raise BadInputError(f"The input has {len(text)} characters as JSON; at most {limit} are accepted.")
+    stored: list[Message] = exactjson.loads(text)
+    return stored
+
+
+def _checked(message: Any, where: str) -> Message:
+    if not isinstance(message, Mapping):
+        raise BadInputError(f"{where} must be an object with role and content.")
+    if message.get("role") not in {"user", "assistant", "system"}:
+        raise BadInputError(f"{where}.role must be user, assistant or system, not {message.get('role')!r}.")
+    content = message.get("content")
+    if isinstance(content, str):
+        if not content.strip():
+            raise BadInputError(f"{where}.content is blank.")
+    elif isinstance(content, Sequence) and content:
+        for i, block in enumerate(content):
+            if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
+                raise BadInputError(f"{where}.content[{i}] must be a content block with a type.")
+            if block["type"] == "text" and not str(block.get("text") or "").strip():
+                raise BadInputError(f"{where}.content[{i}].text is blank.")
+    else:
+        raise BadInputError(f"{where}.content must be a text or a list of content blocks, and not empty.")
+    return {"role": message["role"], "content": content}
+
+
+def _check_pairs(messages: Sequence[Message]) -> None:
+    seen: set[str] = set()
+    asked: list[str] = []
+    for i, message in enumerate(messages):
+        blocks = blocks_of(message)
+        answered = [b.get("tool_use_id") for b in blocks if b["type"] == "tool_result"]
+        if sorted(map(str, answered)) != sorted(asked):
+            raise BadInputError(
+                f"messages[{i}] must answer each tool_use of the turn before exactly once "
+                f"(asked: {asked or 'none'}, answered: {answered or 'none'})."
+            )
+        asked = [str(b.get("id")) for b in blocks if b["type"] == "tool_use"]
+        if len(set(asked)) != len(asked) or seen & set(asked):
+            raise BadInputError(f"messages[{i}] repeats a tool_use id.")
+        seen.update(asked)
+
+
+def blocks_of(message: Message) -> list[dict[str, Any]]:
+    """The content blocks of a message; a plain text counts as one text block."""
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def call_ids(messages: Iterable[Message]) -> set[str]:
+    """Every ``tool_use`` id of the history."""
+    return {
+        block["id"]
+        for message in messages
+        if message["role"] == "assistant"
+        for block in blocks_of(message)
+        if block["type"] == "tool_use"
+    }
+
+
+def storable_answer(
+    content: Sequence[dict[str, Any]], used_ids: set[str], seq: int
+) -> tuple[list[dict[str, Any]], set[str]]:
+    """The model's blocks as they are stored and sent back ever after.
+
+    Thinking, signatures and unknown blocks stay as they came. Mended is only what the API would refuse in
+    the next request: blank texts go, a tool input that is not an object becomes ``{}``, and a call id that
+    is missing or was used before gets one of ours.
+
+    Args:
+        used_ids: Ids already in the history; those of this answer are added.
+        seq: Number of the message, for ids that have to be made up.
+
+    Returns:
+        The blocks, and the ids of calls whose input was not an object: they must not run.
+    """
+    kept: list[dict[str, Any]] = []
+    unusable: set[str] = set()
+    for index, block in enumerate(content):
+        if block.get("type") == "text" and not str(block.get("text") or "").strip():
+            continue
+        if block.get("type") == "tool_use":
+            call_id = block.get("id")
+            if not isinstance(call_id, str) or not call_id or call_id in used_ids:
+                block = {**block, "id": f"toolu_anvil_{seq}_{index}"}
+            if not isinstance(block.get("input"), dict):
+                block = {**block, "input": {}}
+                unusable.add(block["id"])
+            used_ids.add(block["id"])
+        kept.append(block)
+    stored: list[dict[str, Any]] = exactjson.loads(exactjson.dumps(exactjson.clean(kept, keep_nul=True)))
+    return stored, unusable
+
+
+def results_message(calls: Sequence[ToolCall]) -> Message:
+    """The one user message that answers all calls of a turn, in block order."""
+    return {"role": "user", "content": [call.result_block() for call in calls]}
+
+
+def text_of(message: Message) -> str:
+    """The text of a message's text blocks."""
+    return "".join(b["text"] for b in blocks_of(message) if b["type"] == "text")
+
+
+def final_text(messages: Sequence[Message]) -> str:
+    """The text of the last assistant turn, or "" if the history does not end with one."""
+    if not messages or messages[-1]["role"] != "assistant":
+        return ""
+    return text_of(messages[-1])

@@ -1,0 +1,69 @@
+"""Ids and metadata that a caller may choose."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from . import exactjson
+from .errors import BadInputError, NotJSONError
+
+RUN_ID_LENGTH = 200
+RUN_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@~+=,-]*"
+"""What a run_id looks like: ASCII that needs no quoting in a URL path, a log line or a shell."""
+METADATA_LIMIT = 16_000
+
+
+def new_run_id() -> str:
+    """A time-ordered UUID (version 7, RFC 9562): ids of later runs sort later."""
+    millis = time.time_ns() // 1_000_000
+    random = int.from_bytes(os.urandom(10), "big")
+    number = (millis & (1 << 48) - 1) << 80 | random
+    number = number & ~(0xF << 76) | 0x7 << 76
+    number = number & ~(0x3 << 62) | 0x2 << 62
+    return str(uuid.UUID(int=number))
+
+
+def check_run_id(run_id: Any) -> str:
+    """The run_id as text.
+
+    Raises:
+        BadInputError: It is empty, too long, or has characters that do not fit a URL path.
+    """
+    text = str(run_id) if isinstance(run_id, (str, int, uuid.UUID)) and not isinstance(run_id, bool) else ""
+    if not text:
+        raise BadInputError("run_id must be a string, a whole number or a UUID, and not empty.")
+    if len(text) > RUN_ID_LENGTH:
+        raise BadInputError(f"run_id has {len(text)} characters; at most {RUN_ID_LENGTH} are allowed.")
+    if not re.fullmatch(RUN_ID_PATTERN, text):
+        raise BadInputError(
+            f"run_id {text!r} may hold only ASCII letters, digits and . _ : @ ~ + = , - and starts with "
+            "a letter or digit."
+        )
+    return text
+
+
+def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The metadata as it will read back from storage.
+
+    Raises:
+        BadInputError: It is not an object of JSON values, or too large.
+    """
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, Mapping):
+        raise BadInputError("metadata must be an object.")
+    try:
+        text = exactjson.dumps(exactjson.encode(dict(metadata), path="metadata"))
+    except NotJSONError as exc:
+        raise BadInputError(exc.message) from exc
+    if len(text) > METADATA_LIMIT:
+        raise BadInputError(
+            f"metadata has {len(text)} characters as JSON; at most {METADATA_LIMIT} are accepted."
+        )
+    stored: dict[str, Any] = exactjson.loads(text)
+    return stored

@@ -1,0 +1,9 @@
+"""The tables: agent versions, runs, messages, tool calls, approvals and decisions."""
+
+from .agent_version import AgentVersion
+from .approval import Approval, Decision
+from .message import Message
+from .run import Run
+from .tool_call import ToolCall
+
+__all__ = ["AgentVersion", "Approval", "Decision", "Message", "Run", "ToolCall"]

@@ -1,0 +1,129 @@
+"""A request for a person's decision, and the decisions taken."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from ..states import ApprovalKind, ApprovalStatus
+from .run import Run
+from .tool_call import ToolCall
+
+KIND_LABELS = {
+    ApprovalKind.TOOL: _("permission to run a tool"),
+    ApprovalKind.IN_DOUBT: _("outcome in doubt"),
+}
+APPROVAL_STATUS_LABELS = {
+    ApprovalStatus.PENDING: _("pending"),
+    ApprovalStatus.APPROVED: _("approved"),
+    ApprovalStatus.REJECTED: _("rejected"),
+    ApprovalStatus.EXPIRED: _("expired"),
+    ApprovalStatus.VOID: _("void"),
+}
+
+
+class Approval(models.Model):
+    """A question about one tool call, bound to a digest of tool and arguments, decided and used once."""
+
+    run = models.ForeignKey(Run, verbose_name=_("run"), on_delete=models.CASCADE, related_name="approvals")
+    call = models.ForeignKey(
+        ToolCall, verbose_name=_("tool call"), on_delete=models.CASCADE, related_name="approvals"
+    )
+    # Set while the approval is pending, NULL afterwards: at most one pending approval per call, on every
+    # database (MariaDB ignores conditional unique constraints).
+    open_key = models.CharField(_("open key"), max_length=64, null=True, blank=True, unique=True)
+    kind = models.CharField(
+        _("kind"), max_length=16, choices=[(str(k), label) for k, label in KIND_LABELS.items()]
+    )
+    status = models.CharField(
+        _("status"),
+        max_length=16,
+        choices=[(str(s), label) for s, label in APPROVAL_STATUS_LABELS.items()],
+        default=str(ApprovalStatus.PENDING),
+    )
+    tool = models.CharField(_("tool"), max_length=128)
+    payload = models.TextField(_("payload"), blank=True, help_text=_("Exact JSON text."))
+    digest = models.CharField(_("digest"), max_length=64)
+    reviewers = models.CharField(_("reviewers"), max_length=200, blank=True)
+    requested_at = models.DateTimeField(_("requested at"))
+    expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
+    decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
+    used_at = models.DateTimeField(_("used at"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("approval")
+        verbose_name_plural = _("approvals")
+        ordering = ("-id",)
+        indexes = [models.Index(fields=["status", "id"], name="anvil_approval_status")]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(status__in=[str(s) for s in ApprovalStatus]), name="anvil_approval_status_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(status=str(ApprovalStatus.PENDING), open_key__isnull=False)
+                | (~Q(status=str(ApprovalStatus.PENDING)) & Q(open_key__isnull=True)),
+                name="anvil_approval_open_if_pending",
+            ),
+            models.CheckConstraint(
+                condition=Q(used_at__isnull=True) | Q(status=str(ApprovalStatus.APPROVED)),
+                name="anvil_approval_used_if_approved",
+            ),
+        ]
+        permissions = [("decide_approval", _("Can decide approvals"))]
+
+    def __str__(self) -> str:
+        return f"{self.tool} ({self.get_status_display()})"
+
+
+class Decision(models.Model):
+    """One person's verdict; appended and never changed, also when the person's account goes."""
+
+    approval = models.ForeignKey(
+        Approval, verbose_name=_("approval"), on_delete=models.CASCADE, related_name="decisions"
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("user"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
+    reviewer = models.CharField(_("reviewer"), max_length=200)
+    reviewer_key = models.CharField(_("key of the reviewer"), max_length=100, blank=True)
+    channel = models.CharField(_("channel"), max_length=16)
+    approved = models.BooleanField(_("approved"))
+    reason = models.TextField(_("reason"), blank=True)
+    edited_input = models.TextField(_("edited arguments"), blank=True, help_text=_("Exact JSON text."))
+    answer = models.TextField(_("answer"), blank=True, help_text=_("Exact JSON text."))
+    digest = models.CharField(_("digest"), max_length=64)
+    created_at = models.DateTimeField(_("created at"))
+
+    class Meta:
+        verbose_name = _("decision")
+        verbose_name_plural = _("decisions")
+        ordering = ("id",)
+        constraints = [
+            models.CheckConstraint(condition=~Q(reviewer=""), name="anvil_decision_names_somebody"),
+        ]
+
+    def __str__(self) -> str:
+        verdict = _("approved") if self.approved else _("rejected")
+        return f"{self.reviewer}: {verdict}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Insert the decision; a stored one is never changed."""
+        if not self._state.adding:
+            self._refuse()
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Decisions go only together with their run."""
+        self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise TypeError("Decisions are append-only: record another one instead.")

@@ -1,0 +1,138 @@
+"""A run: one execution of an agent on one input, and the lease on it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+from ..identity import RUN_ID_LENGTH
+from ..states import RunStatus
+from .agent_version import AgentVersion
+
+STATUS_LABELS = {
+    RunStatus.QUEUED: _("queued"),
+    RunStatus.RUNNING: _("running"),
+    RunStatus.SUSPENDED: _("waiting for a decision"),
+    RunStatus.PAUSED: _("paused"),
+    RunStatus.DONE: _("done"),
+    RunStatus.FAILED: _("failed"),
+    RunStatus.CANCELLED: _("cancelled"),
+}
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    """Runs by where they stand."""
+
+    def unfinished(self) -> RunQuerySet:
+        """Runs that something can still happen to by itself or by a decision."""
+        waiting = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUSPENDED, RunStatus.PAUSED)
+        return self.filter(status__in=waiting)
+
+    def visible_to(self, user: Any) -> RunQuerySet:
+        """Runs that ``user`` may see: their own, and all with the view permission."""
+        if user.has_perm("anvil_django.view_run"):
+            return self
+        return self.filter(user=user) if user.is_authenticated else self.none()
+
+
+class Run(models.Model):
+    """One execution of an agent on one input.
+
+    Rows change only through ``runs.py``, ``approvals.py`` and the store, by conditional updates.
+    """
+
+    run_id = models.CharField(_("run id"), max_length=RUN_ID_LENGTH, unique=True)
+    agent = models.CharField(_("agent"), max_length=100)
+    version = models.ForeignKey(
+        AgentVersion, verbose_name=_("agent version"), on_delete=models.PROTECT, related_name="runs"
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("started by"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
+    user_key = models.CharField(_("key of the user"), max_length=100, blank=True)
+    user_name = models.CharField(_("name of the user"), max_length=200, blank=True)
+    idempotency_key = models.CharField(_("idempotency key"), max_length=200, null=True, blank=True)
+    request_digest = models.CharField(_("request digest"), max_length=64)
+    metadata = models.TextField(_("metadata"), default="{}", help_text=_("Exact JSON text."))
+    limits = models.TextField(_("limits"), default="{}", help_text=_("Exact JSON text."))
+
+    status = models.CharField(
+        _("status"),
+        max_length=16,
+        choices=[(str(status), label) for status, label in STATUS_LABELS.items()],
+        default=str(RunStatus.QUEUED),
+    )
+    stop_reason = models.CharField(_("stop reason"), max_length=64, blank=True)
+    error_code = models.CharField(_("error code"), max_length=64, blank=True)
+    error = models.TextField(_("why"), blank=True, help_text=_("Why it waits or ended: a sentence."))
+
+    iterations = models.PositiveIntegerField(_("iterations"), default=0)
+    input_tokens = models.PositiveBigIntegerField(_("input tokens"), default=0)
+    output_tokens = models.PositiveBigIntegerField(_("output tokens"), default=0)
+    cache_read_tokens = models.PositiveBigIntegerField(_("cache read tokens"), default=0)
+    cache_write_tokens = models.PositiveBigIntegerField(_("cache write tokens"), default=0)
+    cost_usd = models.DecimalField(
+        _("cost (USD)"), max_digits=20, decimal_places=10, null=True, blank=True, default=0
+    )
+    active_seconds = models.FloatField(_("active seconds"), default=0)
+    pauses = models.PositiveIntegerField(_("pauses in a row"), default=0)
+    container = models.TextField(_("container"), blank=True)
+    message_count = models.PositiveIntegerField(_("messages"), default=0)
+
+    attempt = models.PositiveIntegerField(_("failed attempts in a row"), default=0)
+    next_attempt_at = models.DateTimeField(_("next attempt at"), null=True, blank=True)
+    ticket_at = models.DateTimeField(_("queue told at"), null=True, blank=True)
+    cancel_requested = models.BooleanField(_("cancel requested"), default=False)
+    pause_requested = models.BooleanField(_("pause requested"), default=False)
+
+    token = models.PositiveBigIntegerField(_("fencing token"), default=0)
+    revision = models.PositiveBigIntegerField(_("revision"), default=0)
+    recoveries = models.PositiveIntegerField(_("recoveries without progress"), default=0)
+    lease_owner = models.CharField(_("lease owner"), max_length=200, blank=True)
+    lease_until = models.DateTimeField(_("lease until"), null=True, blank=True)
+
+    created_at = models.DateTimeField(_("created at"), auto_now_add=True)
+    started_at = models.DateTimeField(_("started at"), null=True, blank=True)
+    updated_at = models.DateTimeField(_("updated at"), null=True, blank=True)
+    finished_at = models.DateTimeField(_("finished at"), null=True, blank=True)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        verbose_name = _("run")
+        verbose_name_plural = _("runs")
+        ordering = ("-id",)
+        indexes = [
+            models.Index(fields=["status", "id"], name="anvil_run_status"),
+            models.Index(fields=["agent", "id"], name="anvil_run_agent"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["user_key", "idempotency_key"], name="anvil_run_idempotency"),
+            models.CheckConstraint(
+                condition=Q(status__in=[str(s) for s in RunStatus]), name="anvil_run_status_known"
+            ),
+            models.CheckConstraint(
+                condition=~Q(status=str(RunStatus.FAILED)) | ~Q(error_code=""),
+                name="anvil_run_failed_says_why",
+            ),
+            models.CheckConstraint(
+                condition=~Q(status=str(RunStatus.DONE)) | ~Q(stop_reason=""), name="anvil_run_done_says_why"
+            ),
+            models.CheckConstraint(
+                condition=Q(status=str(RunStatus.RUNNING)) | Q(lease_owner=""),
+                name="anvil_run_lease_if_running",
+            ),
+        ]
+        permissions = [("control_run", _("Can cancel, pause and resume any run"))]
+
+    def __str__(self) -> str:
+        return self.run_id

@@ -1,0 +1,165 @@
+"""django-q2: the doorbell.
+
+It may ring twice, at the same time, late, or never; the payload is a run id and the truth is in our tables.
+Nothing here decides anything about a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from django.db import connections, transaction
+
+from .conf import get_settings
+
+logger = logging.getLogger(__name__)
+
+ADVANCE = "anvil_django.tasks.advance"
+RECOVER = "anvil_django.tasks.recover"
+SCHEDULE_NAME = "anvil_django.recover"
+
+
+def ring(run_id: str, *, using: str) -> None:
+    """Have a worker advance the run once the current transaction is committed.
+
+    With the ORM broker on the runs' own database the ticket is part of the transaction. Otherwise it is sent
+    after the commit; if the process dies in between, the recovery sweep sends it.
+
+    Args:
+        run_id: The run.
+        using: Database alias of the runs.
+    """
+    from django_q.conf import Conf
+
+    if using == Conf.ORM and not Conf.SYNC:
+        # Inside a transaction the broker leaves the connection alone; outside it would reopen it.
+        with transaction.atomic(using=using):
+            _send(run_id)
+    else:
+        transaction.on_commit(lambda: _send(run_id), using=using, robust=True)
+
+
+def _send(run_id: str) -> None:
+    from django_q.conf import Conf
+    from django_q.tasks import async_task
+
+    if Conf.SYNC:
+        # In the caller's own process: the loop goes on there until the run waits or ends.
+        from . import tasks
+
+        tasks.advance(run_id)
+        return
+    cluster = get_settings().queue
+    options: dict[str, Any] = {"cluster": cluster} if cluster else {}
+    async_task(ADVANCE, run_id, save=False, ack_failure=True, group="anvil", **options)
+
+
+def ring_later(run_id: str, seconds: float, *, using: str) -> None:
+    """Ring after a delay, without holding the worker: the backoff of a failed model call.
+
+    The timer lives in this process; if that ends first, the sweep rings once the run is overdue.
+    """
+
+    def late() -> None:
+        try:
+            ring(run_id, using=using)
+        except Exception as exc:
+            logger.warning("run not queued again: %s", type(exc).__name__, extra={"run_id": run_id})
+        finally:
+            connections.close_all()
+
+    timer = threading.Timer(seconds, late)
+    timer.daemon = True
+    timer.start()
+
+
+def is_inline() -> bool:
+    """Whether tasks run in the process that queues them (``Q_CLUSTER["sync"]``)."""
+    from django_q.conf import Conf
+
+    return bool(Conf.SYNC)
+
+
+def stop_signal() -> Callable[[], bool]:
+    """A function that says whether this worker's cluster has been told to stop.
+
+    django-q2 tells its workers nothing on SIGTERM: it waits for their tasks. A worker is forked from the
+    sentinel, though, whose frame is still on its stack and holds the event that was set. Where that is not
+    found (another version, another platform) the run is handed back when its slice is over.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        event = getattr(owner, "stop_event", None)
+        if type(owner).__name__ == "Sentinel" and event is not None:
+            return _reader(event)
+        frame = frame.f_back
+    return lambda: False
+
+
+def _reader(event: Any) -> Callable[[], bool]:
+    # The flag's own value, without the event's lock: a worker killed inside is_set() would leave it locked.
+    try:
+        flag = event._flag
+        flag.get_value()
+    except AttributeError:
+        return event.is_set  # type: ignore[no-any-return]
+    return lambda: bool(flag.get_value())
+
+
+def install_schedule(using: str) -> None:
+    """Create the schedule of the recovery sweep, if it is missing; an operator's changes to it stay."""
+    from django_q.models import Schedule
+
+    Schedule.objects.using(using).get_or_create(
+        name=SCHEDULE_NAME,
+        defaults={
+            "func": RECOVER,
+            "schedule_type": Schedule.MINUTES,
+            "minutes": 1,
+            "cluster": get_settings().queue,
+            # Not saved: the sweep would push all other results out of the list.
+            "kwargs": "q_options={'save': False, 'ack_failure': True}",
+        },
+    )
+
+
+def connect(config: Any) -> None:
+    """Connect to django-q2's and Django's signals: a sweep when a worker starts, the schedule after migrate."""
+    from django.db.models.signals import post_migrate
+    from django_q.signals import post_spawn
+
+    post_migrate.connect(_after_migrate, sender=config, dispatch_uid="anvil_django.schedule")
+    post_spawn.connect(_worker_started, dispatch_uid="anvil_django.recover")
+
+
+def _after_migrate(*, using: str, **kwargs: Any) -> None:
+    from django.apps import apps
+    from django.db import router
+
+    if not get_settings().install_schedule or not apps.is_installed("django_q"):
+        return
+    schedule = apps.get_model("django_q", "Schedule")
+    if router.db_for_write(schedule) == using and schedule._meta.db_table in _tables(using):
+        install_schedule(using)
+
+
+def _tables(using: str) -> list[str]:
+    return connections[using].introspection.table_names()
+
+
+def _worker_started(**kwargs: Any) -> None:
+    from . import tasks
+
+    # A handler that raises would kill every new worker.
+    try:
+        tasks.recover()
+    except Exception:
+        logger.exception("the recovery sweep of a starting worker failed; the schedule will repeat it")
+    finally:
+        connections.close_all()

@@ -1,0 +1,113 @@
+"""The states of a run and of a tool call, and the one table of allowed moves.
+
+Code, database constraints and the docs' diagram all come from here.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class RunStatus(StrEnum):
+    """Where a run stands."""
+
+    QUEUED = "queued"
+    """Waits for a worker, or until ``next_attempt_at``."""
+    RUNNING = "running"
+    """A worker holds the lease and advances it (or died doing so: then it is interrupted)."""
+    SUSPENDED = "suspended"
+    """Waits for a person's decision."""
+    PAUSED = "paused"
+    """Stopped by an operator, or parked until an operator has mended something."""
+    DONE = "done"
+    """Finished; ``stop_reason`` says why."""
+    FAILED = "failed"
+    """Could not go on; ``error_code`` and ``error`` say why. It can be resumed."""
+    CANCELLED = "cancelled"
+    """Ended by a person."""
+
+
+TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
+    RunStatus.QUEUED: frozenset({RunStatus.RUNNING, RunStatus.PAUSED, RunStatus.FAILED, RunStatus.CANCELLED}),
+    RunStatus.RUNNING: frozenset(
+        {
+            RunStatus.QUEUED,
+            RunStatus.SUSPENDED,
+            RunStatus.PAUSED,
+            RunStatus.DONE,
+            RunStatus.FAILED,
+            RunStatus.CANCELLED,
+        }
+    ),
+    RunStatus.SUSPENDED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
+    RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
+    RunStatus.FAILED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
+    RunStatus.DONE: frozenset(),
+    RunStatus.CANCELLED: frozenset(),
+}
+
+TERMINAL = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED})
+"""Statuses in which nothing more happens by itself."""
+RESUMABLE = frozenset(s for s, to in TRANSITIONS.items() if RunStatus.QUEUED in to and s != RunStatus.RUNNING)
+"""Statuses out of which a person's resume (or decision) leads."""
+UNFINISHED = frozenset(s for s, to in TRANSITIONS.items() if RunStatus.CANCELLED in to)
+"""Statuses that can still be cancelled."""
+
+
+def sources(target: RunStatus) -> frozenset[RunStatus]:
+    """The statuses from which ``target`` may be reached."""
+    return frozenset(status for status, targets in TRANSITIONS.items() if target in targets)
+
+
+class CallStatus(StrEnum):
+    """Where a tool call stands."""
+
+    READY = "ready"
+    """Needs nobody and has not started."""
+    WAITING = "waiting"
+    """Waits for a person's decision."""
+    STARTED = "started"
+    """Its intent is stored; it runs, or its worker died while it ran."""
+    IN_DOUBT = "in_doubt"
+    """A side effect that was started and whose outcome nobody recorded."""
+    DONE = "done"
+    """Has its one result."""
+
+
+class Outcome(StrEnum):
+    """How a finished tool call ended."""
+
+    RETURNED = "returned"
+    """The tool ran and returned."""
+    FAILED = "failed"
+    """The tool ran and raised, or its result could not be stored."""
+    REFUSED = "refused"
+    """Never ran: unknown tool or invalid input."""
+    REJECTED = "rejected"
+    """Never ran: a person said no, or the approval expired."""
+    ANSWERED = "answered"
+    """A person answered in the tool's place."""
+    UNKNOWN = "unknown"
+    """It was started and interrupted; the model was told that the outcome is unknown."""
+    CANCELLED = "cancelled"
+    """Never finished: the run was cancelled or ended before."""
+
+
+class ApprovalKind(StrEnum):
+    """Why a person is asked."""
+
+    TOOL = "tool"
+    """May this call run?"""
+    IN_DOUBT = "in_doubt"
+    """It was started: did it happen?"""
+
+
+class ApprovalStatus(StrEnum):
+    """Where an approval stands."""
+
+    PENDING = "pending"
+    APPROVED = "approved"
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    VOID = "void"
+    """The run ended before anybody decided."""

@@ -1,0 +1,147 @@
+"""``StateStore``: what the loop asks of whatever keeps the checkpoints.
+
+Write your own by subclassing; ``anvil_django.testing.StoreConformance`` tests it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Literal
+
+from ..calls import Decision
+from ..checkpoint import AgentCheckpoint
+from ..errors import AnvilError, RunIdTakenError
+from ..leases import Lease
+from ..states import RunStatus
+
+Request = Literal["cancel", "pause"]
+
+
+class RunRequestedError(AnvilError):
+    """Somebody asked to cancel or pause the run; nothing was written."""
+
+    code = "run_requested"
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        super().__init__()
+
+
+class ApprovalUnusableError(AnvilError):
+    """The approval of a call does not stand; nothing was written."""
+
+    code = "approval_unusable"
+
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+        super().__init__()
+
+
+class StateStore(ABC):
+    """Keeps checkpoints, one per run, and the lease on each.
+
+    Every change is a compare-and-set: a save names the fencing token and the revision it was read under, and
+    is refused whole when the stored ones differ.
+    """
+
+    keeps_transactions: ClassVar[bool] = False
+    """Whether ``transaction`` makes a tool's own database writes and the save inside it one commit."""
+    shares_runs: ClassVar[bool] = False
+    """Whether other processes can see the runs, so that leases must be renewed and workers can take over."""
+
+    @abstractmethod
+    def load(self, run_id: str) -> AgentCheckpoint | None:
+        """The stored checkpoint, or None."""
+
+    @abstractmethod
+    def put(self, checkpoint: AgentCheckpoint) -> None:
+        """Create the run, or add what is new to it, without a lease.
+
+        Raises:
+            LeaseLostError: The token or revision is not the stored one.
+            HistoryRewrittenError: A stored message differs.
+        """
+
+    def create(self, checkpoint: AgentCheckpoint, *, user: Any = None) -> None:
+        """Create the run; ``user`` is who it runs for, where the store can keep that.
+
+        Raises:
+            RunIdTakenError: The run exists.
+        """
+        if self.load(checkpoint.run_id) is not None:
+            raise RunIdTakenError(checkpoint.run_id)
+        self.put(checkpoint)
+
+    def user_loader(self, run_id: str) -> Callable[[], Any] | None:
+        """A function that finds who the run belongs to, where the store keeps that."""
+        return None
+
+    @abstractmethod
+    def delete(self, run_id: str) -> bool:
+        """Forget the run; True if there was one."""
+
+    @abstractmethod
+    def run_ids(self) -> list[str]:
+        """The ids of all runs, oldest first."""
+
+    @abstractmethod
+    def claim(
+        self, run_id: str, owner: str, seconds: float, *, any_idle: bool = False
+    ) -> tuple[AgentCheckpoint, Lease] | None:
+        """Take the run for ``seconds`` under a new fencing token, or None.
+
+        A run can be taken when it is queued and due, or running under a lease that has expired (which counts
+        as a recovery). ``any_idle`` also takes a suspended, paused or failed run, to end it.
+        """
+
+    @abstractmethod
+    def save(self, checkpoint: AgentCheckpoint, lease: Lease, *, progress: bool, heed: bool = True) -> None:
+        """Store what is new, renew the lease, and give it up if the status is no longer running.
+
+        Args:
+            progress: Whether a step was finished, which resets the count of recoveries.
+            heed: Whether a pending cancel or pause refuses the save.
+
+        Raises:
+            LeaseLostError: The lease is somebody else's, or the run moved on.
+            RunRequestedError: A cancel or pause is pending.
+            ApprovalUnusableError: A call is to start on an approval that does not stand.
+        """
+
+    @abstractmethod
+    def renew(self, lease: Lease) -> Request | None:
+        """Extend the lease; says what was asked of the run meanwhile.
+
+        Raises:
+            LeaseLostError: The lease is somebody else's.
+        """
+
+    @abstractmethod
+    def release(self, lease: Lease) -> None:
+        """Give the run up without a change, if it is still held: it is interrupted then."""
+
+    @abstractmethod
+    def wake(self, run_id: str, sources: Collection[RunStatus]) -> bool:
+        """Queue the run if its status is one of ``sources`` and nobody has to decide anything first."""
+
+    @abstractmethod
+    def request(self, run_id: str, request: Request) -> bool:
+        """Ask whoever advances the run to cancel or pause it; False if it has ended."""
+
+    @abstractmethod
+    def decide(self, run_id: str, call_id: str, decision: Decision) -> None:
+        """Record the one decision on a waiting call.
+
+        Raises:
+            UnknownRunError: No such run.
+            DecisionError: Nothing waits under that call id, or it is decided already.
+        """
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """A transaction around an atomic tool and the save of its result."""
+
+    def close_connection(self) -> None:  # noqa: B027 (most stores have none)
+        """Give up what the calling thread holds open; called at the end of helper threads."""

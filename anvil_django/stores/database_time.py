@@ -1,0 +1,39 @@
+"""The database's clock as an expression, in UTC on every vendor."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from django.db.models import DateTimeField, Func, Value
+
+from ..clock import FixedClock, get_clock
+
+
+class DatabaseNow(Func):
+    """The instant at which the statement runs, by the database's clock."""
+
+    function = "CURRENT_TIMESTAMP"
+    output_field = DateTimeField()
+
+    def as_postgresql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        # CURRENT_TIMESTAMP would be the start of the transaction.
+        return self.as_sql(compiler, connection, template="STATEMENT_TIMESTAMP()", **extra)
+
+    def as_mysql(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        # CURRENT_TIMESTAMP follows the session's time zone, which Django leaves as the server has it.
+        return self.as_sql(compiler, connection, template="UTC_TIMESTAMP(6)", **extra)
+
+    def as_sqlite(self, compiler: Any, connection: Any, **extra: Any) -> Any:
+        return self.as_sql(
+            compiler, connection, template="STRFTIME('%%%%Y-%%%%m-%%%%d %%%%H:%%%%M:%%%%f', 'NOW')", **extra
+        )
+
+
+def database_now(offset: timedelta = timedelta()) -> Any:
+    """The database's time plus ``offset``; a ``FixedClock`` in force stands in for both clocks."""
+    clock = get_clock()
+    if isinstance(clock, FixedClock):
+        return Value(clock.now() + offset, output_field=DateTimeField())
+    now: Any = DatabaseNow()
+    return now + offset if offset else now

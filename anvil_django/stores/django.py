@@ -1,0 +1,401 @@
+"""``DjangoStateStore``: checkpoints as rows of the site's own database."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+from django.db import InterfaceError, OperationalError, connections, router, transaction
+from django.db.models import Case, F, Q, When
+from django.db.models.functions import Coalesce
+
+from .. import exactjson
+from ..calls import Decision, ToolCall
+from ..checkpoint import AgentCheckpoint
+from ..clock import get_clock
+from ..errors import (
+    AlreadyDecidedError,
+    DecisionError,
+    HistoryRewrittenError,
+    LeaseLostError,
+    RunIdTakenError,
+    UnknownRunError,
+)
+from ..leases import Lease
+from ..models import AgentVersion, Approval, Message, Run
+from ..models import ToolCall as ToolCallRow
+from ..states import RESUMABLE, TERMINAL, ApprovalStatus, CallStatus, RunStatus, sources
+from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
+from .database_time import database_now
+from .decisions import queue_if_decided, record
+from .rows import approval_row, call_row, call_values, message_row, read_checkpoint, run_values
+
+logger = logging.getLogger(__name__)
+
+Asked = list[tuple[ToolCall, int]]
+"""Calls with the keys of the approvals that were created for them."""
+
+STALE_AFTER = 5.0
+"""Seconds without a statement after which a connection is looked at before it is used again."""
+
+
+class DjangoStateStore(StateStore):
+    """Keeps each run as one row that is updated and rows that are only added.
+
+    Args:
+        using: Database alias; None: the one the router gives for writing runs.
+    """
+
+    keeps_transactions = True
+    shares_runs = True
+
+    def __init__(self, using: str | None = None) -> None:
+        self._alias = using
+        self._used_at = get_clock().monotonic()
+
+    @property
+    def alias(self) -> str:
+        """The database the runs are in."""
+        return self._alias or router.db_for_write(Run)
+
+    def _runs(self) -> Any:
+        return Run.objects.using(self.alias)
+
+    # Whole checkpoints.
+
+    def load(self, run_id: str) -> AgentCheckpoint | None:
+        run = self._runs().filter(run_id=run_id).select_related("version").first()
+        return None if run is None else read_checkpoint(run)
+
+    def create(self, checkpoint: AgentCheckpoint, *, user: Any = None) -> None:
+        self.insert(checkpoint, user=user)
+
+    def insert(self, checkpoint: AgentCheckpoint, *, user: Any = None, **columns: Any) -> Run:
+        """Create the run, with further columns of its row; joins the caller's transaction.
+
+        Raises:
+            RunIdTakenError: The run_id, or the user's idempotency key, is in use.
+        """
+        prefix = exactjson.dumps(checkpoint.prefix)
+        values = run_values(checkpoint)
+        with transaction.atomic(using=self.alias):
+            version, _ = AgentVersion.objects.using(self.alias).get_or_create(
+                digest=exactjson.digest(checkpoint.agent, prefix),
+                defaults={"agent": checkpoint.agent, "prefix": prefix},
+            )
+            run, created = Run.objects.using(self.alias).get_or_create(
+                run_id=checkpoint.run_id,
+                defaults={
+                    **values,
+                    "revision": checkpoint.revision + 1,
+                    "token": checkpoint.token,
+                    "agent": checkpoint.agent,
+                    "version": version,
+                    "request_digest": request_digest(checkpoint),
+                    "metadata": exactjson.dumps(checkpoint.metadata),
+                    "limits": exactjson.dumps(checkpoint.limits.to_dict()),
+                    "next_attempt_at": checkpoint.next_attempt_at,
+                    "user": user,
+                    "user_key": "" if user is None else str(user.pk),
+                    "user_name": "" if user is None else str(user)[:200],
+                    **columns,
+                },
+            )
+            if not created:
+                raise RunIdTakenError(checkpoint.run_id)
+            checkpoint.saved_count = 0
+            asked = self._add_rows(run.pk, checkpoint)
+        checkpoint.store_key = run.pk
+        _mark_saved(checkpoint, asked)
+        return run
+
+    def put(self, checkpoint: AgentCheckpoint) -> None:
+        run = self._runs().filter(run_id=checkpoint.run_id).select_related("version").first()
+        if run is None:
+            self.create(checkpoint)
+            return
+        stored = read_checkpoint(run)
+        if (stored.token, stored.revision) != (checkpoint.token, checkpoint.revision):
+            raise LeaseLostError(checkpoint.run_id, checkpoint.token)
+        for seq, message in enumerate(stored.messages):
+            mine = checkpoint.messages[seq] if seq < len(checkpoint.messages) else None
+            if exactjson.dumps(mine) != exactjson.dumps(message):
+                raise HistoryRewrittenError(checkpoint.run_id, seq)
+        checkpoint.saved_count, checkpoint.store_key = len(stored.messages), run.pk
+        known = {call.call_id for call in stored.calls}
+        for call in checkpoint.calls:
+            if call.call_id in known:
+                checkpoint.touch(call)
+        with transaction.atomic(using=self.alias):
+            same = self._runs().filter(pk=run.pk, token=checkpoint.token, revision=checkpoint.revision)
+            if not same.update(**run_values(checkpoint), updated_at=database_now()):
+                raise LeaseLostError(checkpoint.run_id, checkpoint.token)
+            asked = self._add_rows(run.pk, checkpoint)
+        _mark_saved(checkpoint, asked)
+
+    def delete(self, run_id: str) -> bool:
+        deleted, _ = self._runs().filter(run_id=run_id).delete()
+        return bool(deleted)
+
+    def run_ids(self) -> list[str]:
+        return list(self._runs().order_by("id").values_list("run_id", flat=True))
+
+    def user_loader(self, run_id: str) -> Callable[[], Any] | None:
+        return lambda: self._runs().select_related("user").get(run_id=run_id).user
+
+    # The lease.
+
+    def claim(
+        self, run_id: str, owner: str, seconds: float, *, any_idle: bool = False
+    ) -> tuple[AgentCheckpoint, Lease] | None:
+        asked_at = get_clock().monotonic()
+        now = database_now()
+        queued = Q(status=str(RunStatus.QUEUED))
+        if any_idle:
+            queued |= Q(status__in=[str(s) for s in RESUMABLE])
+        else:
+            queued &= Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
+        expired = Q(status=str(RunStatus.RUNNING)) & (Q(lease_until=None) | Q(lease_until__lt=now))
+        taken = (
+            self._runs()
+            .filter(Q(run_id=run_id) & (queued | expired))
+            .update(
+                # In this order: MariaDB evaluates each assignment with the new values of those before it.
+                recoveries=F("recoveries") + Case(When(status=str(RunStatus.RUNNING), then=1), default=0),
+                status=str(RunStatus.RUNNING),
+                token=F("token") + 1,
+                lease_owner=owner,
+                lease_until=database_now(timedelta(seconds=seconds)),
+                started_at=Coalesce("started_at", now),
+                ticket_at=None,
+            )
+        )
+        if not taken:
+            return None
+        run = self._runs().filter(run_id=run_id, lease_owner=owner).select_related("version").first()
+        if run is None:  # Taken over already: this process was stopped for longer than the lease.
+            return None
+        checkpoint = read_checkpoint(run)
+        self._used_at = get_clock().monotonic()
+        return checkpoint, Lease(run_id, run.token, owner, seconds, asked_at + seconds)
+
+    def renew(self, lease: Lease) -> Request | None:
+        asked_at = get_clock().monotonic()
+        mine = self._runs().filter(run_id=lease.run_id, token=lease.token, lease_owner=lease.owner)
+        if not mine.update(lease_until=database_now(timedelta(seconds=lease.seconds))):
+            raise LeaseLostError(lease.run_id, lease.token)
+        lease.extend(asked_at)
+        flags = mine.values_list("cancel_requested", "pause_requested").first() or (False, False)
+        return _request(*flags)
+
+    def release(self, lease: Lease) -> None:
+        # Still running, but under no live lease: interrupted, for the next sweep to find at once.
+        mine = self._runs().filter(run_id=lease.run_id, token=lease.token, lease_owner=lease.owner)
+        mine.update(lease_until=None)
+
+    def close_connection(self) -> None:
+        connections[self.alias].close()
+
+    # One save.
+
+    def save(self, checkpoint: AgentCheckpoint, lease: Lease, *, progress: bool, heed: bool = True) -> None:
+        connection = connections[self.alias]
+        asked_at = get_clock().monotonic()
+        if connection.in_atomic_block:
+            asked = self._save(checkpoint, lease, progress, heed)
+        else:
+            if asked_at - self._used_at > STALE_AFTER:
+                connection.close_if_unusable_or_obsolete()
+            try:
+                asked = self._save(checkpoint, lease, progress, heed)
+            except (OperationalError, InterfaceError) as exc:
+                logger.warning(
+                    "save failed, trying once more: %s", type(exc).__name__, extra={"run_id": lease.run_id}
+                )
+                connection.close()
+                asked = self._save(checkpoint, lease, progress, heed, again=True)
+        _mark_saved(checkpoint, asked)
+        lease.extend(asked_at)
+        self._used_at = get_clock().monotonic()
+
+    def _save(
+        self, checkpoint: AgentCheckpoint, lease: Lease, progress: bool, heed: bool, again: bool = False
+    ) -> Asked:
+        mine = self._runs().filter(
+            pk=checkpoint.store_key, token=lease.token, lease_owner=lease.owner, revision=checkpoint.revision
+        )
+        if heed:
+            mine = mine.filter(cancel_requested=False, pause_requested=False)
+        if progress:
+            checkpoint.recoveries = 0
+        with transaction.atomic(using=self.alias):
+            if not mine.update(**self._saved_values(checkpoint, lease)):
+                if again and self._is_stored(checkpoint, lease):
+                    return []  # The first try was committed; only the answer was lost.
+                raise self._why_not(checkpoint, lease)
+            asked = self._add_rows(checkpoint.store_key, checkpoint)
+            if checkpoint.status is RunStatus.SUSPENDED:
+                self._unless_decided(checkpoint)
+        return asked
+
+    def _saved_values(self, checkpoint: AgentCheckpoint, lease: Lease) -> dict[str, Any]:
+        values = run_values(checkpoint)
+        values.update(recoveries=checkpoint.recoveries, updated_at=database_now())
+        if checkpoint.next_attempt_at is None:
+            values["next_attempt_at"] = None
+        else:
+            # As a distance, so that it is the database's clock that decides when it is due.
+            wait = max(checkpoint.next_attempt_at - get_clock().now(), timedelta())
+            values["next_attempt_at"] = database_now(wait)
+        if checkpoint.status is RunStatus.RUNNING:
+            values["lease_until"] = database_now(timedelta(seconds=lease.seconds))
+            return values
+        values.update(lease_owner="", lease_until=None)
+        if checkpoint.status is RunStatus.QUEUED:
+            values["ticket_at"] = database_now()
+        if checkpoint.status is RunStatus.PAUSED:
+            values["pause_requested"] = False
+        if checkpoint.status in TERMINAL:
+            values.update(finished_at=database_now(), cancel_requested=False, pause_requested=False)
+        return values
+
+    def _unless_decided(self, checkpoint: AgentCheckpoint) -> None:
+        # A decision taken while this worker was still busy found nothing to wake up; it counts now.
+        if queue_if_decided(checkpoint.store_key, self.alias, sources=[RunStatus.SUSPENDED]):
+            checkpoint.status = RunStatus.QUEUED
+
+    def _why_not(self, checkpoint: AgentCheckpoint, lease: Lease) -> LeaseLostError | RunRequestedError:
+        mine = self._runs().filter(
+            pk=checkpoint.store_key, token=lease.token, lease_owner=lease.owner, revision=checkpoint.revision
+        )
+        flags = mine.values_list("cancel_requested", "pause_requested").first()
+        request = _request(*flags) if flags else None
+        return RunRequestedError(request) if request else LeaseLostError(lease.run_id, lease.token)
+
+    def _is_stored(self, checkpoint: AgentCheckpoint, lease: Lease) -> bool:
+        saved = self._runs().filter(
+            pk=checkpoint.store_key, token=lease.token, revision=checkpoint.revision + 1
+        )
+        return bool(saved.exists())
+
+    def _add_rows(self, run_pk: int, checkpoint: AgentCheckpoint) -> Asked:
+        """Insert what is new and update the calls that changed; the approvals asked for by the way."""
+        now = get_clock().now()
+        new = [
+            message_row(run_pk, seq, message, meta, now)
+            for seq, message, meta in checkpoint.unsaved_messages()
+            if not meta.derived
+        ]
+        if new:
+            Message.objects.using(self.alias).bulk_create(new)
+        known = {c.call_id: c for c in checkpoint.calls if c.seq >= checkpoint.saved_count}
+        calls = list({**known, **checkpoint.unsaved_calls}.values())
+        fresh = [call for call in calls if call.seq >= checkpoint.saved_count]
+        if fresh:
+            ToolCallRow.objects.using(self.alias).bulk_create([call_row(run_pk, c, now) for c in fresh])
+        asked: Asked = []
+        for call in calls:
+            if call.seq < checkpoint.saved_count:
+                self._update_call(run_pk, call, checkpoint.run_id)
+            if call.undecided and call.approval_id is None:
+                asked.append((call, self._ask(run_pk, call, checkpoint.run_id)))
+        return asked
+
+    def _update_call(self, run_pk: int, call: ToolCall, run_id: str) -> None:
+        if call.consuming:
+            self._use_approval(call)
+        rows = ToolCallRow.objects.using(self.alias).filter(run_id=run_pk, call_id=call.call_id)
+        # A result is written once.
+        if not rows.exclude(status=str(CallStatus.DONE)).update(**call_values(call, database_now())):
+            raise LeaseLostError(run_id, call.started_token)
+        if call.status is CallStatus.DONE and call.approval_id is not None and call.decision is None:
+            open_approval = Approval.objects.using(self.alias).filter(
+                pk=call.approval_id, status=str(ApprovalStatus.PENDING)
+            )
+            open_approval.update(status=str(ApprovalStatus.VOID), open_key=None, decided_at=database_now())
+
+    def _use_approval(self, call: ToolCall) -> None:
+        decision = call.decision
+        usable = Approval.objects.using(self.alias).filter(
+            pk=call.approval_id, status=str(ApprovalStatus.APPROVED), used_at=None
+        )
+        bound = usable.filter(
+            decisions__digest=decision.digest if decision else "", decisions__approved=True
+        ).values_list("pk", flat=True)
+        if not list(bound) or not usable.update(used_at=database_now()):
+            raise ApprovalUnusableError(call.call_id)
+
+    def _ask(self, run_pk: int, call: ToolCall, run_id: str) -> int:
+        row = ToolCallRow.objects.using(self.alias).only("pk").get(run_id=run_pk, call_id=call.call_id)
+        approval = approval_row(run_pk, row.pk, call, run_id, get_clock().now())
+        approval.save(using=self.alias, force_insert=True)
+        return approval.pk
+
+    # What people ask.
+
+    def wake(self, run_id: str, sources: Collection[RunStatus]) -> bool:
+        run_pk = self._runs().filter(run_id=run_id).values_list("pk", flat=True).first()
+        return run_pk is not None and queue_if_decided(run_pk, self.alias, sources=sources)
+
+    def request(self, run_id: str, request: Request) -> bool:
+        wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
+        runs = self._runs().filter(run_id=run_id, status__in=[str(s) for s in sources(wanted)])
+        return bool(runs.update(**{f"{request}_requested": True}))
+
+    def decide(self, run_id: str, call_id: str, decision: Decision) -> None:
+        decision.check()
+        run = self._runs().filter(run_id=run_id).select_related("version").first()
+        if run is None:
+            raise UnknownRunError(run_id)
+        checkpoint = read_checkpoint(run)
+        call = next((c for c in checkpoint.calls if c.call_id == call_id), None)
+        if call is None or call.approval_id is None:
+            raise DecisionError(f"Nothing waits for a decision under call id {call_id!r}.")
+        if not call.undecided:
+            by = call.decision.reviewer if call.decision else ""
+            raise AlreadyDecidedError(f"Call {call_id!r}", "decided", by)
+        approval = Approval.objects.using(self.alias).get(pk=call.approval_id)
+        record(approval, call, decision)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """The tool's writes and the save of its result in one commit.
+
+        What fails in a function that the tool had left for after the commit does not undo the commit: it is
+        logged, and the call counts as done.
+        """
+        committed = False
+
+        def note() -> None:
+            nonlocal committed
+            committed = True
+
+        try:
+            with transaction.atomic(using=self.alias):
+                transaction.on_commit(note, using=self.alias)
+                yield
+        except Exception:
+            if not committed:
+                raise
+            logger.exception("a function left for after the commit of an atomic tool failed")
+
+
+def _mark_saved(checkpoint: AgentCheckpoint, asked: Asked) -> None:
+    # Only once the transaction is over: a save that failed is tried again with the values it began with.
+    for call, approval_pk in asked:
+        call.approval_id = approval_pk
+    for call in checkpoint.unsaved_calls.values():
+        call.consuming = False
+    checkpoint.mark_saved(get_clock().now())
+
+
+def request_digest(checkpoint: AgentCheckpoint) -> str:
+    """What makes two requests for a run the same: agent, input and metadata."""
+    return exactjson.digest(checkpoint.agent, checkpoint.messages, checkpoint.metadata)
+
+
+def _request(cancel: bool, pause: bool) -> Request | None:
+    return "cancel" if cancel else "pause" if pause else None

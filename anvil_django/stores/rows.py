@@ -1,0 +1,227 @@
+"""Between a checkpoint and its rows; the only place that knows both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from .. import exactjson
+from ..calls import Decision, ToolCall
+from ..checkpoint import AgentCheckpoint, MessageMeta
+from ..cost import Usage
+from ..history import results_message
+from ..limits import Limits
+from ..models import Approval as ApprovalRow
+from ..models import Decision as DecisionRow
+from ..models import Message as MessageRow
+from ..models import Run
+from ..models import ToolCall as ToolCallRow
+from ..states import ApprovalKind, ApprovalStatus, CallStatus, Outcome, RunStatus
+
+
+def run_values(checkpoint: AgentCheckpoint) -> dict[str, Any]:
+    """The columns of the run that follow from its checkpoint."""
+    usage = checkpoint.total_usage
+    return {
+        "status": str(checkpoint.status),
+        "stop_reason": checkpoint.stop_reason,
+        "error_code": checkpoint.error_code,
+        "error": checkpoint.error,
+        "iterations": checkpoint.iterations,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "cache_read_tokens": usage.cache_read_tokens,
+        "cache_write_tokens": usage.cache_write_tokens,
+        "cost_usd": checkpoint.total_cost_usd,
+        "active_seconds": checkpoint.active_seconds,
+        "pauses": checkpoint.pauses,
+        "container": exactjson.dumps(checkpoint.container) if checkpoint.container else "",
+        "message_count": len(checkpoint.messages),
+        "attempt": checkpoint.attempt,
+        "revision": checkpoint.revision + 1,
+    }
+
+
+def message_row(run_pk: int, seq: int, message: dict[str, Any], meta: MessageMeta, now: Any) -> MessageRow:
+    """A new message."""
+    return MessageRow(
+        run_id=run_pk,
+        seq=seq,
+        role=message["role"],
+        content=exactjson.dumps(message["content"]),
+        stop_reason=meta.stop_reason,
+        model=meta.model[:100],
+        usage=exactjson.dumps(meta.usage) if meta.usage else "",
+        cost_usd=meta.cost_usd,
+        message_id=meta.message_id[:100],
+        request_id=meta.request_id[:100],
+        created_at=now,
+    )
+
+
+def call_row(run_pk: int, call: ToolCall, now: Any) -> ToolCallRow:
+    """A new tool call."""
+    return ToolCallRow(
+        run_id=run_pk,
+        seq=call.seq,
+        index=call.index,
+        call_id=call.call_id,
+        name=call.name[:128],
+        input=exactjson.dumps(call.input),
+        effect=call.effect,
+        on_interrupt=call.on_interrupt or "",
+        created_at=now,
+        **call_values(call, now),
+    )
+
+
+def call_values(call: ToolCall, now: Any) -> dict[str, Any]:
+    """The columns of a tool call that change."""
+    done = call.status is CallStatus.DONE
+    values = {
+        "status": str(call.status),
+        "outcome": str(call.outcome) if call.outcome else "",
+        "attempts": call.attempts,
+        "started_token": call.started_token,
+        "result": exactjson.dumps(call.content) if done else None,
+        "is_error": call.is_error,
+    }
+    if call.status is CallStatus.STARTED:
+        values["started_at"] = now
+    if done:
+        values["finished_at"] = now
+    return values
+
+
+def approval_row(run_pk: int, call_pk: int, call: ToolCall, run_id: str, now: Any) -> ApprovalRow:
+    """A new question about a call."""
+    return ApprovalRow(
+        run_id=run_pk,
+        call_id=call_pk,
+        open_key=str(call_pk),
+        kind=str(call.kind),
+        tool=call.name[:128],
+        payload="" if call.payload is None else exactjson.dumps(call.payload),
+        digest=call.digest(run_id),
+        reviewers=call.reviewers or "",
+        requested_at=now,
+        expires_at=call.expires_at,
+    )
+
+
+def read_checkpoint(run: Run) -> AgentCheckpoint:
+    """The checkpoint of a run, whose ``version`` should be loaded with it."""
+    calls = _read_calls(run)
+    messages, open_calls = _read_messages(run, calls)
+    checkpoint = AgentCheckpoint(
+        run_id=run.run_id,
+        agent=run.agent,
+        prefix=exactjson.loads(run.version.prefix),
+        messages=messages,
+        status=RunStatus(run.status),
+        calls=open_calls,
+        iterations=run.iterations,
+        total_usage=Usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens),
+        total_cost_usd=run.cost_usd,
+        approvals=_decided(calls),
+        stop_reason=run.stop_reason,
+        error_code=run.error_code,
+        error=run.error,
+        limits=Limits.from_dict(exactjson.loads(run.limits)),
+        metadata=exactjson.loads(run.metadata),
+        active_seconds=run.active_seconds,
+        pauses=run.pauses,
+        attempt=run.attempt,
+        next_attempt_at=run.next_attempt_at,
+        container=exactjson.loads(run.container) if run.container else None,
+        recoveries=run.recoveries,
+        token=run.token,
+        revision=run.revision,
+        updated_at=run.updated_at,
+        saved_count=run.message_count,
+        requested="cancel" if run.cancel_requested else "pause" if run.pause_requested else None,
+        store_key=run.pk,
+    )
+    return checkpoint
+
+
+def _read_messages(run: Run, calls: list[ToolCall]) -> tuple[list[dict[str, Any]], list[ToolCall]]:
+    """The history in order, and the calls of a turn that is not answered yet."""
+    by_seq: dict[int, list[ToolCall]] = {}
+    for call in calls:
+        by_seq.setdefault(call.seq, []).append(call)
+    rows = MessageRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq")
+    messages: list[dict[str, Any]] = []
+    for seq, role, content in rows.values_list("seq", "role", "content"):
+        if seq > len(messages):  # The number left free for the results of the turn before.
+            messages.append(results_message(by_seq[len(messages) - 1]))
+        messages.append({"role": role, "content": exactjson.loads(content)})
+    if run.message_count > len(messages):
+        messages.append(results_message(by_seq[len(messages) - 1]))
+    return messages, by_seq.get(len(messages) - 1, [])
+
+
+def _read_calls(run: Run) -> list[ToolCall]:
+    rows = ToolCallRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq", "index")
+    calls = {row.pk: read_call(row) for row in rows}
+    approvals = (
+        ApprovalRow.objects.using(run._state.db)
+        .filter(run_id=run.pk)
+        .prefetch_related("decisions")
+        .order_by("id")
+    )
+    for approval in approvals:  # The last one about a call is the one in force.
+        _attach(calls[approval.call_id], approval)
+    return list(calls.values())
+
+
+def read_call(row: ToolCallRow) -> ToolCall:
+    """A stored tool call, without its approval."""
+    return ToolCall(
+        call_id=row.call_id,
+        name=row.name,
+        input=exactjson.loads(row.input),
+        seq=row.seq,
+        index=row.index,
+        effect=row.effect,
+        on_interrupt=row.on_interrupt or None,
+        status=CallStatus(row.status),
+        attempts=row.attempts,
+        started_token=row.started_token,
+        outcome=Outcome(row.outcome) if row.outcome else None,
+        content=None if row.result is None else exactjson.loads(row.result),
+        is_error=row.is_error,
+    )
+
+
+def _attach(call: ToolCall, approval: ApprovalRow) -> None:
+    call.kind = ApprovalKind(approval.kind)
+    call.payload = exactjson.loads(approval.payload) if approval.payload else None
+    call.reviewers = approval.reviewers or None
+    call.expires_at = approval.expires_at
+    call.approval_id = approval.pk
+    decided = list(approval.decisions.all())
+    stands = approval.status in {ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED}
+    call.decision = read_decision(decided[-1]) if stands and decided else None
+
+
+def read_decision(row: DecisionRow) -> Decision:
+    """A stored decision."""
+    return Decision(
+        approved=row.approved,
+        reviewer=row.reviewer,
+        reason=row.reason,
+        edited_input=exactjson.loads(row.edited_input) if row.edited_input else None,
+        answer=exactjson.loads(row.answer) if row.answer else None,
+        decided_at=row.created_at,
+        channel=row.channel,
+        digest=row.digest,
+    )
+
+
+def _decided(calls: Iterable[ToolCall]) -> dict[str, dict[str, Any]]:
+    return {
+        call.call_id: call.decided_result()
+        for call in calls
+        if call.decision and call.status is CallStatus.DONE
+    }

@@ -1,0 +1,58 @@
+"""What django-q2 calls: advance a run by a slice, and the recovery sweep."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from django.db import connections
+
+from . import runs
+from .clock import get_clock
+
+logger = logging.getLogger(__name__)
+
+SWEEP_EVERY = 10.0
+"""Least seconds between two sweeps that this process makes after its slices."""
+
+_swept_at: float | None = None
+
+
+def advance(run_id: str) -> str:
+    """Advance the run until its slice is over; returns where it stands.
+
+    Delivered twice, or for a run that somebody else holds, it does nothing. It does not raise: the queue's
+    own repetition of failed tasks is not how a run recovers.
+    """
+    try:
+        result = runs.advance_slice(run_id)
+    except Exception:
+        # What is stored stands; the run is interrupted and the sweep will find it.
+        logger.exception("a slice broke off", extra={"run_id": run_id})
+        _drop_connections()
+        return "interrupted"
+    _sweep_sometimes()
+    return str(result.status) if result is not None else "not taken"
+
+
+def recover() -> int:
+    """Put every interrupted run back on its way; returns how many there were."""
+    global _swept_at
+    _swept_at = get_clock().monotonic()
+    return sum(1 for _ in runs.recover())
+
+
+def _sweep_sometimes() -> None:
+    if _swept_at is None or get_clock().monotonic() - _swept_at >= SWEEP_EVERY:
+        try:
+            recover()
+        except Exception:
+            logger.exception("the recovery sweep after a slice failed; the schedule will repeat it")
+
+
+def _drop_connections() -> None:
+    # A connection that broke in the middle of a slice must not greet the next task of this worker.
+    if threading.current_thread() is threading.main_thread():
+        for connection in connections.all(initialized_only=True):
+            if not connection.in_atomic_block:
+                connection.close()

@@ -1,0 +1,91 @@
+"""The public test kit: a scripted Messages API over real HTTP, and the rules it holds a client to.
+
+    from anvil_django.testing import ScriptedMessagesAPI, fault, say, tool_call
+
+    with ScriptedMessagesAPI([
+        say(tool_call("lookup_order", {"number": "A-1"})),
+        say("Your order has shipped.").after(fault.overloaded()),
+    ]) as api:
+        client = api.client()
+        ...
+
+Leaving the ``with`` block raises ``AssertionError`` when a request broke a rule of the API, when a request
+came that the script has no turn for, or when a turn was never served.
+
+Names are loaded on first use, so that importing this package touches neither Django nor the SDK.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from anvil_django.testing import fault as fault
+    from anvil_django.testing.conversations import HistoryRules as HistoryRules
+    from anvil_django.testing.fault import Fault as Fault
+    from anvil_django.testing.history_rules import violations as violations
+    from anvil_django.testing.scripts import Request as Request
+    from anvil_django.testing.server import Billed as Billed
+    from anvil_django.testing.server import ScriptedMessagesAPI as ScriptedMessagesAPI
+    from anvil_django.testing.turns import Turn as Turn
+    from anvil_django.testing.turns import pause as pause
+    from anvil_django.testing.turns import redacted_thinking as redacted_thinking
+    from anvil_django.testing.turns import refusal as refusal
+    from anvil_django.testing.turns import say as say
+    from anvil_django.testing.turns import server_tool_call as server_tool_call
+    from anvil_django.testing.turns import text as text
+    from anvil_django.testing.turns import thinking as thinking
+    from anvil_django.testing.turns import tool_call as tool_call
+    from anvil_django.testing.turns import truncated as truncated
+
+_HOMES = {
+    "Billed": "server",
+    "Fault": "fault",
+    "HistoryRules": "conversations",
+    "Request": "scripts",
+    "ScriptedMessagesAPI": "server",
+    "Turn": "turns",
+    "pause": "turns",
+    "redacted_thinking": "turns",
+    "refusal": "turns",
+    "say": "turns",
+    "server_tool_call": "turns",
+    "text": "turns",
+    "thinking": "turns",
+    "tool_call": "turns",
+    "truncated": "turns",
+    "violations": "history_rules",
+}
+
+__all__ = [
+    "Billed",
+    "Fault",
+    "HistoryRules",
+    "Request",
+    "ScriptedMessagesAPI",
+    "Turn",
+    "fault",
+    "pause",
+    "redacted_thinking",
+    "refusal",
+    "say",
+    "server_tool_call",
+    "text",
+    "thinking",
+    "tool_call",
+    "truncated",
+    "violations",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "fault":
+        return importlib.import_module(f"{__name__}.fault")
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))
