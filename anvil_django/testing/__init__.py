@@ -22,9 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anvil_django.testing import fault as fault
+    from anvil_django.testing.clocks import fixed_clock as fixed_clock
+    from anvil_django.testing.conformance import StoreConformance as StoreConformance
     from anvil_django.testing.conversations import HistoryRules as HistoryRules
     from anvil_django.testing.fault import Fault as Fault
     from anvil_django.testing.history_rules import violations as violations
+    from anvil_django.testing.killpoints import Kill as Kill
+    from anvil_django.testing.killpoints import kill_at as kill_at
     from anvil_django.testing.scripts import Request as Request
     from anvil_django.testing.server import Billed as Billed
     from anvil_django.testing.server import ScriptedMessagesAPI as ScriptedMessagesAPI
@@ -43,9 +47,13 @@ _HOMES = {
     "Billed": "server",
     "Fault": "fault",
     "HistoryRules": "conversations",
+    "Kill": "killpoints",
     "Request": "scripts",
     "ScriptedMessagesAPI": "server",
+    "StoreConformance": "conformance",
     "Turn": "turns",
+    "fixed_clock": "clocks",
+    "kill_at": "killpoints",
     "pause": "turns",
     "redacted_thinking": "turns",
     "refusal": "turns",
@@ -62,10 +70,14 @@ __all__ = [
     "Billed",
     "Fault",
     "HistoryRules",
+    "Kill",
     "Request",
     "ScriptedMessagesAPI",
+    "StoreConformance",
     "Turn",
     "fault",
+    "fixed_clock",
+    "kill_at",
     "pause",
     "redacted_thinking",
     "refusal",
