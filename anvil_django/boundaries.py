@@ -19,6 +19,7 @@ BOUNDARIES = (
     "save.done",
     "run.before_ring",
     "run.rung",
+    "run.giving_up",
 )
 """Every boundary, in the order in which a simple run meets them."""
 

@@ -103,6 +103,7 @@ class Loop:
         except BaseException:
             # Whatever it was, the run is given up as it is stored, for the next worker to go on from.
             with suppress(Exception):
+                reach("run.giving_up")
                 self.store.release(self.lease)
             raise
         if self.checkpoint.status is RunStatus.SUSPENDED:
@@ -349,7 +350,7 @@ class Loop:
         try:
             with self.store.transaction():
                 outcome = self._outcome(call)
-                if outcome.kind != "returned":
+                if outcome.kind not in {"returned", "unstorable"}:
                     raise _RollBack(outcome)
                 self._record(call, outcome)
                 step = self._unless_stopping(self._settle())

@@ -1,8 +1,8 @@
 """``StoreConformance``: what every ``StateStore`` must do. Subclass it and give it a store.
 
-    class TestMyStore(StoreConformance):
-        def make_store(self):
-            return MyStore()
+class TestMyStore(StoreConformance):
+    def make_store(self):
+        return MyStore()
 """
 
 from __future__ import annotations
@@ -74,7 +74,12 @@ def call(call_id: str, index: int, **changes: Any) -> ToolCall:
     inputs = {"toolu_1": {"z": 1, "a": [1.5, None, True]}, "toolu_2": {}}
     values: dict[str, Any] = {"effect": "external", "on_interrupt": "ask"}
     return ToolCall(
-        call_id=call_id, name=names[call_id], input=inputs[call_id], seq=1, index=index, **{**values, **changes}
+        call_id=call_id,
+        name=names[call_id],
+        input=inputs[call_id],
+        seq=1,
+        index=index,
+        **{**values, **changes},
     )
 
 
@@ -179,7 +184,11 @@ class StoreConformance:
 
     def test_numbers_and_key_order_come_back_exactly(self, store: StateStore) -> None:
         value = {"z": 1e22, "a": -0.0, "m": 10**400, "b": 1e308, "n": 0.1, "aa": [], "A": {"y": 1, "x": 2}}
-        store.put(new_checkpoint(messages=[{"role": "user", "content": [{"type": "text", "text": "t", "v": value}]}]))
+        store.put(
+            new_checkpoint(
+                messages=[{"role": "user", "content": [{"type": "text", "text": "t", "v": value}]}]
+            )
+        )
 
         loaded = store.load("run-1")
 
@@ -349,7 +358,8 @@ class StoreConformance:
             assert store.claim("run-1", "you", 60) is not None
 
     @pytest.mark.parametrize(
-        "status", [RunStatus.SUSPENDED, RunStatus.PAUSED, RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED]
+        "status",
+        [RunStatus.SUSPENDED, RunStatus.PAUSED, RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED],
     )
     def test_a_run_that_does_not_advance_is_not_claimed(self, store: StateStore, status: RunStatus) -> None:
         store.create(new_checkpoint())
