@@ -1,0 +1,215 @@
+"""``manage.py anvil_run AGENT TEXT``: start a run and follow it in the terminal."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from django.contrib.auth import get_user_model
+from django.core.management.base import CommandError, CommandParser
+
+from ... import exactjson, runs
+from ...checkpoint import Checkpointer
+from ...clock import get_clock
+from ...drive import stream_agent
+from ...errors import AnvilError
+from ...events import Event, Retrying, TextDelta, ToolFinished, ToolStarted
+from ...history import text_of
+from ...identity import check_run_id, new_run_id
+from ...models import Message, Run, ToolCall
+from ...states import CallStatus, RunStatus
+from ...stores.django import DjangoStateStore
+from ..terminal import TerminalCommand, as_text, money, one_line, open_questions, plain, standing
+
+POLL_SECONDS = 0.3
+PATIENCE = 10.0
+"""Seconds a run may wait for a worker before the command says what may be wrong."""
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+class Command(TerminalCommand):
+    """Starts a run and shows its text, tool calls, results and waits until it ends or waits for a person."""
+
+    help = "Start a run of an agent and follow it until it ends or waits for a person."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("agent", help="name of a registered agent")
+        parser.add_argument("text", help="what the user says")
+        parser.add_argument("--run-id", help="an id of your own; the same request again follows the same run")
+        parser.add_argument("--user", metavar="USERNAME", help="who it runs for")
+        parser.add_argument("--metadata", metavar="JSON", help="a JSON object that goes along with the run")
+        parser.add_argument(
+            "--here", action="store_true", help="advance it in this process, without the workers"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        run_id = new_run_id() if options["run_id"] is None else check_run_id(options["run_id"])
+        request = {"user": _user(options["user"]), "metadata": _metadata(options["metadata"])}
+        agent, text = options["agent"], options["text"]
+        try:
+            if options["here"]:
+                self._drive(agent, text, run_id, request)
+            else:
+                self._follow(runs.start(agent, text, run_id=run_id, **request))
+        except KeyboardInterrupt:
+            self.stderr.write(_after_interrupt(run_id, options))
+            sys.exit(INTERRUPTED)
+        self._end(runs.get(run_id))
+
+    # Advanced by the workers.
+
+    def _follow(self, run: Run) -> None:
+        self.stdout.write(f"Run {run.run_id} of {one_line(run.agent)}.")
+        since, warned = get_clock().monotonic(), False
+        follower = Follower(run)
+        while True:
+            # The status first: rows stored before a run came to rest are all there when it is seen at rest.
+            run = runs.get(run.run_id)
+            for line in follower.news():
+                self.stdout.write(line)
+            if run.status not in {str(RunStatus.QUEUED), str(RunStatus.RUNNING)}:
+                return
+            idle = get_clock().monotonic() - since
+            if run.status == str(RunStatus.RUNNING):
+                since, warned = get_clock().monotonic(), False
+            elif idle > PATIENCE and not warned:
+                warned = True
+                self.tell(
+                    run.error or "It waits for a worker. Does one run? Start it with: manage.py qcluster"
+                )
+            get_clock().sleep(POLL_SECONDS)
+
+    # Advanced here.
+
+    def _drive(self, agent: str, text: str, run_id: str, request: dict[str, Any]) -> None:
+        saver = Checkpointer(DjangoStateStore(), run_id)
+        events = stream_agent(agent, text, checkpoint=saver, **request)
+        self.stdout.write(f"Run {run_id} of {one_line(agent)}.")
+        # Closed whatever happens, so that an interrupted run is handed back between two steps if it can be.
+        with closing(events):
+            in_text = False
+            for event in events:
+                if isinstance(event, TextDelta):
+                    self.stdout.write(plain(event.text), ending="")
+                    self.stdout.flush()
+                    in_text = True
+                    continue
+                if in_text:
+                    self.stdout.write("")
+                    in_text = False
+                for line in _event_lines(event):
+                    self.stdout.write(line)
+
+    def _end(self, run: Run) -> None:
+        tokens = run.input_tokens + run.cache_read_tokens + run.cache_write_tokens
+        self.stdout.write(
+            f"{standing(run)}. Model calls: {run.iterations}; tokens: {tokens} in, {run.output_tokens} out; "
+            f"{money(run.cost_usd)}."
+        )
+        for question in open_questions(run):
+            self.stdout.write(f"  {question}")
+        if run.status in {str(s) for s in (RunStatus.FAILED, RunStatus.PAUSED)}:
+            raise CommandError(
+                f"It can go on from its last completed step: manage.py anvil_resume --run {run.run_id}"
+            )
+
+
+New = tuple[tuple[int, int, int], str]
+"""A line and its place: the number of the message, what it is, the place in the turn."""
+
+
+class Follower:
+    """What is new in the rows of a run since it was last asked."""
+
+    def __init__(self, run: Run) -> None:
+        self._run_pk = run.pk
+        self._next_message = 0
+        self._first_open = 0
+        self._shown: set[int] = set()
+        self._finished: set[int] = set()
+
+    def news(self) -> list[str]:
+        """New lines in the order in which they happened: texts of both sides, tool calls, their results."""
+        found = sorted([*self._messages(), *self._calls()], key=lambda new: new[0])
+        return [line for _, line in found]
+
+    def _messages(self) -> Iterator[New]:
+        messages = Message.objects.filter(run_id=self._run_pk, seq__gte=self._next_message).order_by("seq")
+        for message in messages:
+            self._next_message = message.seq + 1
+            text = text_of({"role": message.role, "content": exactjson.loads(message.content)})
+            if text.strip():
+                yield (message.seq, 0, 0), _said(message.role, text)
+
+    def _calls(self) -> Iterator[New]:
+        calls = ToolCall.objects.filter(run_id=self._run_pk, seq__gte=self._first_open)
+        for call in calls.order_by("seq", "index"):
+            # A turn is stored with all its calls, and only when every call of the turn before is done.
+            self._first_open = call.seq
+            if call.pk not in self._shown:
+                self._shown.add(call.pk)
+                yield (call.seq, 1, call.index), _asked(call.name, exactjson.loads(call.input))
+            if call.status == str(CallStatus.DONE) and call.pk not in self._finished:
+                self._finished.add(call.pk)
+                content = exactjson.loads(call.result or "null")
+                yield (call.seq, 2, call.index), _answered(call.name, content, call.is_error)
+
+
+def _event_lines(event: Event) -> Iterator[str]:
+    match event:
+        case ToolStarted():
+            yield _asked(event.name, event.input)
+        case ToolFinished():
+            yield _answered(event.name, event.content, event.is_error)
+        case Retrying():
+            yield f"  (the model call failed: {one_line(event.code)}; again in {event.seconds:.1f} s)"
+
+
+def _said(role: str, text: str) -> str:
+    return "> " + plain(text).strip().replace("\n", "\n> ") if role == "user" else plain(text).strip()
+
+
+def _asked(name: str, arguments: Any) -> str:
+    return f"  -> {one_line(name)} {one_line(as_text(arguments))}"
+
+
+def _answered(name: str, content: Any, is_error: bool) -> str:
+    return f"  <- {one_line(name)}{' failed' if is_error else ''}: {one_line(as_text(content))}"
+
+
+def _user(username: str | None) -> Any:
+    if username is None:
+        return None
+    model = get_user_model()
+    try:
+        return model._default_manager.get_by_natural_key(username)
+    except model.DoesNotExist:
+        raise CommandError(f"There is no user {username!r}.") from None
+
+
+def _metadata(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return exactjson.loads(text)
+    except (ValueError, AnvilError) as exc:
+        raise CommandError(f"--metadata is not JSON: {one_line(str(exc))}") from None
+
+
+def _after_interrupt(run_id: str, options: dict[str, Any]) -> str:
+    if not Run.objects.filter(run_id=run_id).exists():
+        return "\nStopped before the run was stored."
+    if options["here"]:
+        return (
+            "\nStopped. What was completed is stored, and a worker goes on from there once the recovery "
+            f"sweep finds the run. To have it go on at once: manage.py anvil_resume --run {run_id}"
+        )
+    again = shlex.join(["manage.py", "anvil_run", options["agent"], options["text"], "--run-id", run_id])
+    for name in ("user", "metadata"):
+        if options[name] is not None:
+            again += f" --{name} {shlex.quote(options[name])}"
+    return f"\nNo longer followed; the workers go on with it. To follow it again: {plain(again)}"

@@ -1,0 +1,162 @@
+"""What the commands share: errors, safe text, tables, JSON, and sentences about where a run stands."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import re
+import sys
+import unicodedata
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from .. import exactjson
+from ..agents import registered
+from ..errors import AnvilError, UnknownAgentError
+from ..models import Approval, Run
+from ..states import ApprovalKind, ApprovalStatus, RunStatus
+
+# Whole sequences first, so that nothing of them is left over: CSI (colors, cursor), then the strings that
+# set titles, links and the clipboard, then two-character escapes.
+_ESCAPES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"
+    r"|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
+    r"|\x1b[ -/]*[0-~]"
+)
+_KEPT = frozenset("\n\t")
+# Characters that reorder the line they stand in, so that it reads as something else.
+_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def plain(text: str) -> str:
+    """Text from a model or a tool, unable to steer the terminal: no escapes, controls or reordering."""
+    return "".join(filter(None, map(_plain_character, _ESCAPES.sub("", text))))
+
+
+def _plain_character(character: str) -> str:
+    if character in _KEPT:
+        return character
+    if character in _REORDERING or unicodedata.category(character) == "Cc":
+        return ""
+    return "\N{REPLACEMENT CHARACTER}" if "\ud800" <= character <= "\udfff" else character
+
+
+def one_line(text: str, width: int = 160) -> str:
+    """The text on one line of at most ``width`` characters."""
+    line = " ".join(plain(text).split())
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def as_text(content: Any) -> str:
+    """A tool's input or result in one readable string: its text blocks, or JSON."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        parts = (b.get("text") or f"[{b.get('type')}]" for b in content if isinstance(b, dict))
+        return "\n".join(map(str, parts))
+    return exactjson.readable(content)
+
+
+def money(cost: Decimal | None) -> str:
+    """A price, or that it is not known."""
+    return "price not known" if cost is None else f"${cost:.4f}"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under a header, columns two spaces apart, the last one as it is."""
+    lines = [list(header), *map(list, rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    widths[-1] = 0
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+
+
+def standing(run: Run) -> str:
+    """Where a run stands and why, in one sentence without its end."""
+    status = f"Run {run.run_id} is {run.status}"
+    if run.status == str(RunStatus.DONE):
+        return f"{status} ({one_line(run.stop_reason)})"
+    if run.status == str(RunStatus.SUSPENDED):
+        return f"{status} until a person decides"
+    if run.status == str(RunStatus.RUNNING) and run.lease_owner:
+        return f"{status}, advanced by {worker(run.lease_owner)}"
+    return f"{status}: {one_line(run.error, 400).rstrip('.')}" if run.error else status
+
+
+def worker(owner: str) -> str:
+    """The process behind a lease, as people name it."""
+    host, _, pid, *_ = [*owner.split("/"), "?", "?"]
+    return f"process {one_line(pid)} on {one_line(host)}"
+
+
+def open_questions(run: Run) -> list[str]:
+    """Each decision a run waits for, one line each."""
+    pending = Approval.objects.filter(run_id=run.pk, status=str(ApprovalStatus.PENDING)).order_by("id")
+    return [_question(approval) for approval in pending.select_related("call")]
+
+
+def _question(approval: Approval) -> str:
+    asked = approval.payload or approval.call.input
+    what = f"{one_line(approval.tool)} {one_line(as_text(exactjson.loads(asked)))}"
+    if approval.kind == str(ApprovalKind.IN_DOUBT):
+        return f"approval {approval.pk}: did it happen? {what}"
+    return f"approval {approval.pk}: may it run? {what}"
+
+
+def check_agent(name: str) -> None:
+    """An agent's name given as a filter: registered here, or that of a stored run.
+
+    Raises:
+        UnknownAgentError: It is neither, and so misspelt.
+    """
+    if name not in registered() and not Run.objects.filter(agent=name).exists():
+        raise UnknownAgentError(name, list(registered()))
+
+
+def positive(text: str) -> int:
+    """For argparse: a whole number above zero."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
+    return number
+
+
+class TerminalCommand(BaseCommand):
+    """A command whose errors are sentences, whose JSON goes to stdout and whose progress to stderr."""
+
+    def run_from_argv(self, argv: list[str]) -> None:
+        """Run from the command line, where what a terminal cannot show must not end a run's display."""
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
+        super().run_from_argv(argv)
+
+    def execute(self, *args: Any, **options: Any) -> str | None:
+        """Run the command.
+
+        Raises:
+            CommandError: With the message of whatever error of this package occurred.
+        """
+        self._verbosity = options.get("verbosity", 1)
+        try:
+            return super().execute(*args, **options)
+        except AnvilError as exc:
+            raise CommandError(one_line(exc.message, 2000)) from exc
+
+    def tell(self, line: str) -> None:
+        """Show progress, apart from what the command answers; ``--verbosity 0`` turns it off."""
+        if self._verbosity:
+            self.stderr.write(line, self.style.NOTICE)
+
+    def write_json(self, value: Any) -> None:
+        """Answer in JSON; ASCII only, so no text in it can steer the terminal."""
+        self.stdout.write(json.dumps(value, indent=2, default=str))
