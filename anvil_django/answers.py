@@ -152,8 +152,8 @@ def _failure(reason: str, checkpoint: AgentCheckpoint) -> tuple[str, str]:
         return (
             "max_tokens",
             (
-                f"The answer was cut off at max_tokens={checkpoint.prefix['max_tokens']}; nothing of it was run. "
-                "Raise max_tokens on the agent and resume the run."
+                f"The answer was cut off at max_tokens={checkpoint.prefix['max_tokens']}; nothing of it was "
+                "run. Raise max_tokens on the agent and resume the run."
             ),
         )
     if reason == "model_context_window_exceeded":

@@ -17,6 +17,7 @@ from .stores.rows import read_call
 from .tools import InvalidToolInput
 
 PERMISSION = "anvil_django.decide_approval"
+VIEW_PERMISSION = "anvil_django.view_approval"
 
 
 def approve(
@@ -69,6 +70,11 @@ def reject(approval: Approval, *, user: Any, reason: str, channel: str = "code")
 def may_decide(user: Any) -> bool:
     """Whether this person may decide approvals at all."""
     return bool(user.is_authenticated and user.is_active and user.has_perm(PERMISSION))
+
+
+def may_see(user: Any) -> bool:
+    """Whether this person may see approvals apart from their own runs: those who decide, and onlookers."""
+    return may_decide(user) or bool(user.has_perm(VIEW_PERMISSION))
 
 
 def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Approval:

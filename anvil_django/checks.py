@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Tags, Warning, register
+from django.core import checks
+from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import connections, router
 
 from .conf import get_settings, problems
@@ -30,7 +31,7 @@ def check_queue(**kwargs: Any) -> list[CheckMessage]:
         return [
             Error(
                 "django_q is not in INSTALLED_APPS, so no worker can advance a run.",
-                hint='Add "django_q" to INSTALLED_APPS and set Q_CLUSTER as the README of anvil_django shows.',
+                hint='Add "django_q" to INSTALLED_APPS; the README of anvil_django shows its Q_CLUSTER.',
                 id="anvil_django.E002",
             )
         ]
@@ -42,8 +43,8 @@ def check_queue(**kwargs: Any) -> list[CheckMessage]:
     if cluster.get("orm") not in {None, alias}:
         found.append(
             Error(
-                f"Q_CLUSTER['orm'] is {cluster['orm']!r}, but the runs are in the database {alias!r}: queueing "
-                "a task inside a transaction would silently undo that transaction.",
+                f"Q_CLUSTER['orm'] is {cluster['orm']!r}, but the runs are in the database {alias!r}: "
+                "queueing a task inside a transaction would silently undo that transaction.",
                 hint=f"Set Q_CLUSTER['orm'] = {alias!r}, or use the Redis broker.",
                 id="anvil_django.E003",
             )
@@ -68,7 +69,7 @@ def _check_times(cluster: dict[str, Any]) -> list[CheckMessage]:
     if not isinstance(timeout, int) or timeout < needed:
         return [
             Error(
-                f"Q_CLUSTER['timeout'] is {timeout!r}: the queue would kill a worker in the middle of a slice.",
+                f"Q_CLUSTER['timeout'] is {timeout!r}: the queue would kill a worker in mid-slice.",
                 hint=f"Set it to at least {needed} seconds (ANVIL slice_seconds + request_timeout), "
                 "as a whole number.",
                 id="anvil_django.E004",
@@ -77,8 +78,8 @@ def _check_times(cluster: dict[str, Any]) -> list[CheckMessage]:
     if not isinstance(retry, int) or retry <= timeout:
         return [
             Error(
-                f"Q_CLUSTER['retry'] is {retry!r} and the timeout {timeout}: the queue would deliver a run again "
-                "while it is still being advanced.",
+                f"Q_CLUSTER['retry'] is {retry!r} and the timeout {timeout}: the queue would deliver a run "
+                "again while it is still being advanced.",
                 hint=f"Set retry to more than twice the timeout, such as {2 * timeout + 60}.",
                 id="anvil_django.E005",
             )
@@ -95,9 +96,9 @@ def check_sqlite(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
         options = connection.settings_dict.get("OPTIONS", {})
         if connection.vendor == "sqlite" and options.get("transaction_mode", "").upper() != "IMMEDIATE":
             found.append(
-                Warning(
-                    f'Database {alias!r} is SQLite without transaction_mode "IMMEDIATE": several workers will '
-                    'meet "database is locked".',
+                checks.Warning(
+                    f'Database {alias!r} is SQLite without transaction_mode "IMMEDIATE": several workers '
+                    'will meet "database is locked".',
                     hint='Set OPTIONS = {"transaction_mode": "IMMEDIATE", "timeout": 20, "init_command": '
                     '"PRAGMA journal_mode=WAL;"}.',
                     id="anvil_django.W001",

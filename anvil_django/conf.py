@@ -23,7 +23,7 @@ class Settings:
     """The keys of ``ANVIL`` in lower case."""
 
     client: str | Callable[[], Any] = "anvil_django.model_call.default_client"
-    """Dotted path of (or) a function without arguments that makes the client: anything with ``.messages``."""
+    """Makes the client, which is anything with ``.messages``: a function without arguments, or its path."""
     request_timeout: float = 600.0
     """Seconds the default client waits for the next bytes of an answer."""
     lease_seconds: float = 60.0
@@ -35,7 +35,7 @@ class Settings:
     slice_soft_seconds: float = 60.0
     """The same, when another run is waiting for a worker."""
     flush_seconds: float = 1.0
-    """A read-only tool's result is stored with the next step, but no later than this after the last commit."""
+    """A read-only tool's result rides with the next step, unless the last commit is longer ago than this."""
     max_recoveries: int = 3
     """A run that lost its worker this often without finishing a step fails instead of going round."""
     max_model_attempts: int = 10

@@ -39,6 +39,7 @@ def fail_as_poison(checkpoint: AgentCheckpoint) -> None:
     """Stop a run that takes its workers down."""
     checkpoint.status, checkpoint.error_code = RunStatus.FAILED, "poison"
     checkpoint.error = (
-        f"The worker died {checkpoint.recoveries} times in a row while advancing this run, before a step was "
-        "finished (out of memory, a crash in a tool, or a killed task?). Look at the worker's log, then resume."
+        f"The worker died {checkpoint.recoveries} times in a row while advancing this run, before a step "
+        "was finished (out of memory, a crash in a tool, or a killed task?). "
+        "Look at the worker's log, then resume."
     )

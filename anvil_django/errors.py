@@ -90,9 +90,10 @@ class IllegalTransitionError(AnvilError):
     code = "illegal_transition"
     http_status = 409
 
-    def __init__(self, run_id: str, status: str, wanted: str) -> None:
+    def __init__(self, run_id: str, status: str, wanted: str, *, until: str = "") -> None:
         self.run_id, self.status, self.wanted = run_id, status, wanted
-        super().__init__(f"Run {run_id!r} is {status}; it cannot become {wanted}.")
+        wait = f" until {until}" if until else ""
+        super().__init__(f"Run {run_id!r} is {status}{wait}; it cannot become {wanted}.")
 
 
 class LeaseLostError(AnvilError):

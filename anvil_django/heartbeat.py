@@ -60,7 +60,7 @@ class Heartbeat:
             self.request = self._store.renew(self._lease)
         except LeaseLostError:
             self.lost = True
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 (whatever it is, the next beat tries again)
             # The database may be away for a moment. The lease simply runs on, or out.
             logger.warning("lease not renewed: %s", type(exc).__name__, extra={"run_id": self._lease.run_id})
             self._store.close_connection()

@@ -197,7 +197,7 @@ class Loop:
             return True
         if not self._dirty:
             return False
-        # Results of read-only tools may ride with the next commit, if that comes soon: lost, they are got again.
+        # Results of read-only tools may ride with the next commit if that comes soon: lost, they are got again.
         soon = get_clock().monotonic() - self._saved_at < self._settings.flush_seconds
         read_only = all(
             c.effect == "none" and c.started_token == 0 for c in self.checkpoint.unsaved_calls.values()
@@ -270,7 +270,7 @@ class Loop:
     def _call_model(self) -> Generator[Event, None, None]:
         checkpoint = self.checkpoint
         try:
-            # The prefix stays frozen; only room for the answer may grow, so that a cut-off run can be resumed.
+            # The prefix stays frozen; only room for the answer may grow: a cut-off run can be resumed so.
             prefix = {
                 **checkpoint.prefix,
                 "max_tokens": max(checkpoint.prefix["max_tokens"], self.agent.max_tokens),
@@ -364,7 +364,7 @@ class Loop:
             self._record(call, undone.outcome)
         except (LeaseLostError, RunRequestedError):
             raise
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 (whatever the tool's writes ran into)
             # The database refused to commit what the tool wrote. All of it is undone, this checkpoint's
             # changes too, so go on from the stored one.
             self._reload()
@@ -421,7 +421,7 @@ class Loop:
         )
 
 
-class _RollBack(Exception):
+class _RollBack(Exception):  # noqa: N818 (a jump, not an error)
     """Leaves an atomic tool's transaction without its writes."""
 
     def __init__(self, outcome: ToolOutcome) -> None:

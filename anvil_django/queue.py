@@ -68,7 +68,7 @@ def ring_later(run_id: str, seconds: float, *, using: str) -> None:
     def late() -> None:
         try:
             ring(run_id, using=using)
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 (a timer has nobody to raise to; the sweep repeats it)
             logger.warning("run not queued again: %s", type(exc).__name__, extra={"run_id": run_id})
         finally:
             connections.close_all()
@@ -130,7 +130,7 @@ def install_schedule(using: str) -> None:
 
 
 def connect(config: Any) -> None:
-    """Connect to django-q2's and Django's signals: a sweep when a worker starts, the schedule after migrate."""
+    """Connect to the signals: a sweep when a worker starts, the schedule after ``migrate``."""
     from django.db.models.signals import post_migrate
     from django_q.signals import post_spawn
 

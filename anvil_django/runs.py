@@ -69,6 +69,22 @@ def start(
     metadata: Mapping[str, Any] | None = None,
 ) -> Run:
     """Store a run and tell the queue; see ``anvil_django.start_run``."""
+    run, _ = get_or_start(
+        agent, messages, user=user, run_id=run_id, idempotency_key=idempotency_key, metadata=metadata
+    )
+    return run
+
+
+def get_or_start(
+    agent: Agent | str,
+    messages: str | Sequence[Mapping[str, Any]],
+    *,
+    user: Any = None,
+    run_id: Any = None,
+    idempotency_key: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+) -> tuple[Run, bool]:
+    """As ``start``; also says whether the run is new, or one that this same request started before."""
     definition = get_agent(agent if isinstance(agent, str) else agent.name)
     checkpoint = AgentCheckpoint(
         run_id=new_run_id() if run_id is None else check_run_id(run_id),
@@ -86,7 +102,7 @@ def start(
     store = DjangoStateStore()
     existing = _existing(checkpoint, run_id, user, idempotency_key)
     if existing is not None:
-        return existing
+        return existing, False
     with transaction.atomic(using=store.alias):
         try:
             with transaction.atomic(using=store.alias):
@@ -98,11 +114,11 @@ def start(
             existing = _existing(checkpoint, run_id, user, idempotency_key)
             if existing is None:
                 raise
-            return existing
+            return existing, False
         reach("run.before_ring")
         queue.ring(run.run_id, using=store.alias)
     reach("run.rung")
-    return run
+    return run, True
 
 
 def _existing(checkpoint: AgentCheckpoint, run_id: Any, user: Any, key: str | None) -> Run | None:
@@ -274,7 +290,7 @@ def resume(run_id: str) -> Run:
             queue.ring(run_id, using=alias)
     run.refresh_from_db()
     if run.status == str(RunStatus.SUSPENDED):
-        raise IllegalTransitionError(run_id, "suspended until a person decides", str(RunStatus.QUEUED))
+        raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED), until="a person decides")
     return run
 
 

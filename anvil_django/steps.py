@@ -168,8 +168,8 @@ def _model_step(checkpoint: AgentCheckpoint) -> Step:
             return Finish(
                 RunStatus.FAILED,
                 error_code="cost_unknown",
-                error=f"The price of model {checkpoint.prefix['model']!r} is not known, so max_cost_usd cannot be "
-                "kept. Add the model to ANVIL['PRICES'], or take the limit off the agent.",
+                error=f"The price of model {checkpoint.prefix['model']!r} is not known, so max_cost_usd "
+                "cannot be kept. Add the model to ANVIL['PRICES'], or take the limit off the agent.",
             )
         if checkpoint.total_cost_usd >= limits.max_cost_usd:
             return Finish(RunStatus.DONE, "max_cost")

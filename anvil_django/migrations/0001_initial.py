@@ -6,7 +6,6 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-
     initial = True
 
     dependencies = [
@@ -15,227 +14,518 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.CreateModel(
-            name='AgentVersion',
+            name="AgentVersion",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('agent', models.CharField(max_length=100, verbose_name='agent')),
-                ('digest', models.CharField(max_length=64, unique=True, verbose_name='digest')),
-                ('prefix', models.TextField(help_text='Exact JSON text.', verbose_name='request prefix')),
-                ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created at')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("agent", models.CharField(max_length=100, verbose_name="agent")),
+                ("digest", models.CharField(max_length=64, unique=True, verbose_name="digest")),
+                ("prefix", models.TextField(help_text="Exact JSON text.", verbose_name="request prefix")),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
             ],
             options={
-                'verbose_name': 'agent version',
-                'verbose_name_plural': 'agent versions',
+                "verbose_name": "agent version",
+                "verbose_name_plural": "agent versions",
             },
         ),
         migrations.CreateModel(
-            name='Run',
+            name="Run",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('run_id', models.CharField(max_length=200, unique=True, verbose_name='run id')),
-                ('agent', models.CharField(max_length=100, verbose_name='agent')),
-                ('user_key', models.CharField(blank=True, max_length=100, verbose_name='key of the user')),
-                ('user_name', models.CharField(blank=True, max_length=200, verbose_name='name of the user')),
-                ('idempotency_key', models.CharField(blank=True, max_length=200, null=True, verbose_name='idempotency key')),
-                ('request_digest', models.CharField(max_length=64, verbose_name='request digest')),
-                ('metadata', models.TextField(default='{}', help_text='Exact JSON text.', verbose_name='metadata')),
-                ('limits', models.TextField(default='{}', help_text='Exact JSON text.', verbose_name='limits')),
-                ('status', models.CharField(choices=[('queued', 'queued'), ('running', 'running'), ('suspended', 'waiting for a decision'), ('paused', 'paused'), ('done', 'done'), ('failed', 'failed'), ('cancelled', 'cancelled')], default='queued', max_length=16, verbose_name='status')),
-                ('stop_reason', models.CharField(blank=True, max_length=64, verbose_name='stop reason')),
-                ('error_code', models.CharField(blank=True, max_length=64, verbose_name='error code')),
-                ('error', models.TextField(blank=True, help_text='Why it waits or ended: a sentence.', verbose_name='why')),
-                ('iterations', models.PositiveIntegerField(default=0, verbose_name='iterations')),
-                ('input_tokens', models.PositiveBigIntegerField(default=0, verbose_name='input tokens')),
-                ('output_tokens', models.PositiveBigIntegerField(default=0, verbose_name='output tokens')),
-                ('cache_read_tokens', models.PositiveBigIntegerField(default=0, verbose_name='cache read tokens')),
-                ('cache_write_tokens', models.PositiveBigIntegerField(default=0, verbose_name='cache write tokens')),
-                ('cost_usd', models.DecimalField(blank=True, decimal_places=10, default=0, max_digits=20, null=True, verbose_name='cost (USD)')),
-                ('active_seconds', models.FloatField(default=0, verbose_name='active seconds')),
-                ('pauses', models.PositiveIntegerField(default=0, verbose_name='pauses in a row')),
-                ('container', models.TextField(blank=True, verbose_name='container')),
-                ('message_count', models.PositiveIntegerField(default=0, verbose_name='messages')),
-                ('attempt', models.PositiveIntegerField(default=0, verbose_name='failed attempts in a row')),
-                ('next_attempt_at', models.DateTimeField(blank=True, null=True, verbose_name='next attempt at')),
-                ('ticket_at', models.DateTimeField(blank=True, null=True, verbose_name='queue told at')),
-                ('cancel_requested', models.BooleanField(default=False, verbose_name='cancel requested')),
-                ('pause_requested', models.BooleanField(default=False, verbose_name='pause requested')),
-                ('token', models.PositiveBigIntegerField(default=0, verbose_name='fencing token')),
-                ('revision', models.PositiveBigIntegerField(default=0, verbose_name='revision')),
-                ('recoveries', models.PositiveIntegerField(default=0, verbose_name='recoveries without progress')),
-                ('lease_owner', models.CharField(blank=True, max_length=200, verbose_name='lease owner')),
-                ('lease_until', models.DateTimeField(blank=True, null=True, verbose_name='lease until')),
-                ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='created at')),
-                ('started_at', models.DateTimeField(blank=True, null=True, verbose_name='started at')),
-                ('updated_at', models.DateTimeField(blank=True, null=True, verbose_name='updated at')),
-                ('finished_at', models.DateTimeField(blank=True, null=True, verbose_name='finished at')),
-                ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='started by')),
-                ('version', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='runs', to='anvil_django.agentversion', verbose_name='agent version')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("run_id", models.CharField(max_length=200, unique=True, verbose_name="run id")),
+                ("agent", models.CharField(max_length=100, verbose_name="agent")),
+                ("user_key", models.CharField(blank=True, max_length=100, verbose_name="key of the user")),
+                ("user_name", models.CharField(blank=True, max_length=200, verbose_name="name of the user")),
+                (
+                    "idempotency_key",
+                    models.CharField(blank=True, max_length=200, null=True, verbose_name="idempotency key"),
+                ),
+                ("request_digest", models.CharField(max_length=64, verbose_name="request digest")),
+                (
+                    "metadata",
+                    models.TextField(default="{}", help_text="Exact JSON text.", verbose_name="metadata"),
+                ),
+                (
+                    "limits",
+                    models.TextField(default="{}", help_text="Exact JSON text.", verbose_name="limits"),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("queued", "queued"),
+                            ("running", "running"),
+                            ("suspended", "waiting for a decision"),
+                            ("paused", "paused"),
+                            ("done", "done"),
+                            ("failed", "failed"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        default="queued",
+                        max_length=16,
+                        verbose_name="status",
+                    ),
+                ),
+                ("stop_reason", models.CharField(blank=True, max_length=64, verbose_name="stop reason")),
+                ("error_code", models.CharField(blank=True, max_length=64, verbose_name="error code")),
+                (
+                    "error",
+                    models.TextField(
+                        blank=True, help_text="Why it waits or ended: a sentence.", verbose_name="why"
+                    ),
+                ),
+                ("iterations", models.PositiveIntegerField(default=0, verbose_name="iterations")),
+                ("input_tokens", models.PositiveBigIntegerField(default=0, verbose_name="input tokens")),
+                ("output_tokens", models.PositiveBigIntegerField(default=0, verbose_name="output tokens")),
+                (
+                    "cache_read_tokens",
+                    models.PositiveBigIntegerField(default=0, verbose_name="cache read tokens"),
+                ),
+                (
+                    "cache_write_tokens",
+                    models.PositiveBigIntegerField(default=0, verbose_name="cache write tokens"),
+                ),
+                (
+                    "cost_usd",
+                    models.DecimalField(
+                        blank=True,
+                        decimal_places=10,
+                        default=0,
+                        max_digits=20,
+                        null=True,
+                        verbose_name="cost (USD)",
+                    ),
+                ),
+                ("active_seconds", models.FloatField(default=0, verbose_name="active seconds")),
+                ("pauses", models.PositiveIntegerField(default=0, verbose_name="pauses in a row")),
+                ("container", models.TextField(blank=True, verbose_name="container")),
+                ("message_count", models.PositiveIntegerField(default=0, verbose_name="messages")),
+                ("attempt", models.PositiveIntegerField(default=0, verbose_name="failed attempts in a row")),
+                (
+                    "next_attempt_at",
+                    models.DateTimeField(blank=True, null=True, verbose_name="next attempt at"),
+                ),
+                ("ticket_at", models.DateTimeField(blank=True, null=True, verbose_name="queue told at")),
+                ("cancel_requested", models.BooleanField(default=False, verbose_name="cancel requested")),
+                ("pause_requested", models.BooleanField(default=False, verbose_name="pause requested")),
+                ("token", models.PositiveBigIntegerField(default=0, verbose_name="fencing token")),
+                ("revision", models.PositiveBigIntegerField(default=0, verbose_name="revision")),
+                (
+                    "recoveries",
+                    models.PositiveIntegerField(default=0, verbose_name="recoveries without progress"),
+                ),
+                ("lease_owner", models.CharField(blank=True, max_length=200, verbose_name="lease owner")),
+                ("lease_until", models.DateTimeField(blank=True, null=True, verbose_name="lease until")),
+                ("created_at", models.DateTimeField(auto_now_add=True, verbose_name="created at")),
+                ("started_at", models.DateTimeField(blank=True, null=True, verbose_name="started at")),
+                ("updated_at", models.DateTimeField(blank=True, null=True, verbose_name="updated at")),
+                ("finished_at", models.DateTimeField(blank=True, null=True, verbose_name="finished at")),
+                (
+                    "user",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="started by",
+                    ),
+                ),
+                (
+                    "version",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.PROTECT,
+                        related_name="runs",
+                        to="anvil_django.agentversion",
+                        verbose_name="agent version",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'run',
-                'verbose_name_plural': 'runs',
-                'ordering': ('-id',),
-                'permissions': [('control_run', 'Can cancel, pause and resume any run')],
+                "verbose_name": "run",
+                "verbose_name_plural": "runs",
+                "ordering": ("-id",),
+                "permissions": [("control_run", "Can cancel, pause and resume any run")],
             },
         ),
         migrations.CreateModel(
-            name='Message',
+            name="Message",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.PositiveIntegerField(verbose_name='number')),
-                ('role', models.CharField(max_length=16, verbose_name='role')),
-                ('content', models.TextField(help_text='Exact JSON text.', verbose_name='content')),
-                ('stop_reason', models.CharField(blank=True, max_length=64, verbose_name='stop reason')),
-                ('model', models.CharField(blank=True, max_length=100, verbose_name='model')),
-                ('usage', models.TextField(blank=True, help_text='Exact JSON text.', verbose_name='usage')),
-                ('cost_usd', models.DecimalField(blank=True, decimal_places=10, max_digits=20, null=True, verbose_name='cost (USD)')),
-                ('message_id', models.CharField(blank=True, max_length=100, verbose_name='message id')),
-                ('request_id', models.CharField(blank=True, max_length=100, verbose_name='request id')),
-                ('created_at', models.DateTimeField(verbose_name='created at')),
-                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='messages', to='anvil_django.run', verbose_name='run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.PositiveIntegerField(verbose_name="number")),
+                ("role", models.CharField(max_length=16, verbose_name="role")),
+                ("content", models.TextField(help_text="Exact JSON text.", verbose_name="content")),
+                ("stop_reason", models.CharField(blank=True, max_length=64, verbose_name="stop reason")),
+                ("model", models.CharField(blank=True, max_length=100, verbose_name="model")),
+                ("usage", models.TextField(blank=True, help_text="Exact JSON text.", verbose_name="usage")),
+                (
+                    "cost_usd",
+                    models.DecimalField(
+                        blank=True, decimal_places=10, max_digits=20, null=True, verbose_name="cost (USD)"
+                    ),
+                ),
+                ("message_id", models.CharField(blank=True, max_length=100, verbose_name="message id")),
+                ("request_id", models.CharField(blank=True, max_length=100, verbose_name="request id")),
+                ("created_at", models.DateTimeField(verbose_name="created at")),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="messages",
+                        to="anvil_django.run",
+                        verbose_name="run",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'message',
-                'verbose_name_plural': 'messages',
+                "verbose_name": "message",
+                "verbose_name_plural": "messages",
             },
         ),
         migrations.CreateModel(
-            name='ToolCall',
+            name="ToolCall",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('seq', models.PositiveIntegerField(verbose_name='message number')),
-                ('index', models.PositiveIntegerField(verbose_name='place in the turn')),
-                ('call_id', models.CharField(max_length=200, verbose_name='call id')),
-                ('name', models.CharField(max_length=128, verbose_name='tool')),
-                ('input', models.TextField(help_text='Exact JSON text.', verbose_name='input')),
-                ('effect', models.CharField(max_length=16, verbose_name='effect')),
-                ('on_interrupt', models.CharField(blank=True, max_length=16, verbose_name='on interrupt')),
-                ('status', models.CharField(choices=[('ready', 'ready'), ('waiting', 'waiting for a decision'), ('started', 'started'), ('in_doubt', 'in doubt'), ('done', 'done')], max_length=16, verbose_name='status')),
-                ('outcome', models.CharField(blank=True, choices=[('returned', 'returned'), ('failed', 'failed'), ('refused', 'refused'), ('rejected', 'rejected'), ('answered', 'answered by a person'), ('unknown', 'outcome unknown'), ('cancelled', 'cancelled')], max_length=16, verbose_name='outcome')),
-                ('attempts', models.PositiveIntegerField(default=0, verbose_name='attempts')),
-                ('started_token', models.PositiveBigIntegerField(default=0, verbose_name='fencing token of the start')),
-                ('result', models.TextField(blank=True, help_text='Exact JSON text.', null=True, verbose_name='result')),
-                ('is_error', models.BooleanField(default=False, verbose_name='is an error')),
-                ('created_at', models.DateTimeField(verbose_name='created at')),
-                ('started_at', models.DateTimeField(blank=True, null=True, verbose_name='started at')),
-                ('finished_at', models.DateTimeField(blank=True, null=True, verbose_name='finished at')),
-                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='tool_calls', to='anvil_django.run', verbose_name='run')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("seq", models.PositiveIntegerField(verbose_name="message number")),
+                ("index", models.PositiveIntegerField(verbose_name="place in the turn")),
+                ("call_id", models.CharField(max_length=200, verbose_name="call id")),
+                ("name", models.CharField(max_length=128, verbose_name="tool")),
+                ("input", models.TextField(help_text="Exact JSON text.", verbose_name="input")),
+                ("effect", models.CharField(max_length=16, verbose_name="effect")),
+                ("on_interrupt", models.CharField(blank=True, max_length=16, verbose_name="on interrupt")),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("ready", "ready"),
+                            ("waiting", "waiting for a decision"),
+                            ("started", "started"),
+                            ("in_doubt", "in doubt"),
+                            ("done", "done"),
+                        ],
+                        max_length=16,
+                        verbose_name="status",
+                    ),
+                ),
+                (
+                    "outcome",
+                    models.CharField(
+                        blank=True,
+                        choices=[
+                            ("returned", "returned"),
+                            ("failed", "failed"),
+                            ("refused", "refused"),
+                            ("rejected", "rejected"),
+                            ("answered", "answered by a person"),
+                            ("unknown", "outcome unknown"),
+                            ("cancelled", "cancelled"),
+                        ],
+                        max_length=16,
+                        verbose_name="outcome",
+                    ),
+                ),
+                ("attempts", models.PositiveIntegerField(default=0, verbose_name="attempts")),
+                (
+                    "started_token",
+                    models.PositiveBigIntegerField(default=0, verbose_name="fencing token of the start"),
+                ),
+                (
+                    "result",
+                    models.TextField(
+                        blank=True, help_text="Exact JSON text.", null=True, verbose_name="result"
+                    ),
+                ),
+                ("is_error", models.BooleanField(default=False, verbose_name="is an error")),
+                ("created_at", models.DateTimeField(verbose_name="created at")),
+                ("started_at", models.DateTimeField(blank=True, null=True, verbose_name="started at")),
+                ("finished_at", models.DateTimeField(blank=True, null=True, verbose_name="finished at")),
+                (
+                    "run",
+                    models.ForeignKey(
+                        db_index=False,
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="tool_calls",
+                        to="anvil_django.run",
+                        verbose_name="run",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'tool call',
-                'verbose_name_plural': 'tool calls',
+                "verbose_name": "tool call",
+                "verbose_name_plural": "tool calls",
             },
         ),
         migrations.CreateModel(
-            name='Approval',
+            name="Approval",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('open_key', models.CharField(blank=True, max_length=64, null=True, unique=True, verbose_name='open key')),
-                ('kind', models.CharField(choices=[('tool', 'permission to run a tool'), ('in_doubt', 'outcome in doubt')], max_length=16, verbose_name='kind')),
-                ('status', models.CharField(choices=[('pending', 'pending'), ('approved', 'approved'), ('rejected', 'rejected'), ('expired', 'expired'), ('void', 'void')], default='pending', max_length=16, verbose_name='status')),
-                ('tool', models.CharField(max_length=128, verbose_name='tool')),
-                ('payload', models.TextField(blank=True, help_text='Exact JSON text.', verbose_name='payload')),
-                ('digest', models.CharField(max_length=64, verbose_name='digest')),
-                ('reviewers', models.CharField(blank=True, max_length=200, verbose_name='reviewers')),
-                ('requested_at', models.DateTimeField(verbose_name='requested at')),
-                ('expires_at', models.DateTimeField(blank=True, null=True, verbose_name='expires at')),
-                ('decided_at', models.DateTimeField(blank=True, null=True, verbose_name='decided at')),
-                ('used_at', models.DateTimeField(blank=True, null=True, verbose_name='used at')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='approvals', to='anvil_django.run', verbose_name='run')),
-                ('call', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='approvals', to='anvil_django.toolcall', verbose_name='tool call')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "open_key",
+                    models.CharField(
+                        blank=True, max_length=64, null=True, unique=True, verbose_name="open key"
+                    ),
+                ),
+                (
+                    "kind",
+                    models.CharField(
+                        choices=[("tool", "permission to run a tool"), ("in_doubt", "outcome in doubt")],
+                        max_length=16,
+                        verbose_name="kind",
+                    ),
+                ),
+                (
+                    "status",
+                    models.CharField(
+                        choices=[
+                            ("pending", "pending"),
+                            ("approved", "approved"),
+                            ("rejected", "rejected"),
+                            ("expired", "expired"),
+                            ("void", "void"),
+                        ],
+                        default="pending",
+                        max_length=16,
+                        verbose_name="status",
+                    ),
+                ),
+                ("tool", models.CharField(max_length=128, verbose_name="tool")),
+                (
+                    "payload",
+                    models.TextField(blank=True, help_text="Exact JSON text.", verbose_name="payload"),
+                ),
+                ("digest", models.CharField(max_length=64, verbose_name="digest")),
+                ("reviewers", models.CharField(blank=True, max_length=200, verbose_name="reviewers")),
+                ("requested_at", models.DateTimeField(verbose_name="requested at")),
+                ("expires_at", models.DateTimeField(blank=True, null=True, verbose_name="expires at")),
+                ("decided_at", models.DateTimeField(blank=True, null=True, verbose_name="decided at")),
+                ("used_at", models.DateTimeField(blank=True, null=True, verbose_name="used at")),
+                (
+                    "run",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="approvals",
+                        to="anvil_django.run",
+                        verbose_name="run",
+                    ),
+                ),
+                (
+                    "call",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="approvals",
+                        to="anvil_django.toolcall",
+                        verbose_name="tool call",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'approval',
-                'verbose_name_plural': 'approvals',
-                'ordering': ('-id',),
-                'permissions': [('decide_approval', 'Can decide approvals')],
+                "verbose_name": "approval",
+                "verbose_name_plural": "approvals",
+                "ordering": ("-id",),
+                "permissions": [("decide_approval", "Can decide approvals")],
             },
         ),
         migrations.CreateModel(
-            name='Decision',
+            name="Decision",
             fields=[
-                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
-                ('reviewer', models.CharField(max_length=200, verbose_name='reviewer')),
-                ('reviewer_key', models.CharField(blank=True, max_length=100, verbose_name='key of the reviewer')),
-                ('channel', models.CharField(max_length=16, verbose_name='channel')),
-                ('approved', models.BooleanField(verbose_name='approved')),
-                ('reason', models.TextField(blank=True, verbose_name='reason')),
-                ('edited_input', models.TextField(blank=True, help_text='Exact JSON text.', verbose_name='edited arguments')),
-                ('answer', models.TextField(blank=True, help_text='Exact JSON text.', verbose_name='answer')),
-                ('digest', models.CharField(max_length=64, verbose_name='digest')),
-                ('created_at', models.DateTimeField(verbose_name='created at')),
-                ('approval', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='decisions', to='anvil_django.approval', verbose_name='approval')),
-                ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to=settings.AUTH_USER_MODEL, verbose_name='user')),
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                ("reviewer", models.CharField(max_length=200, verbose_name="reviewer")),
+                (
+                    "reviewer_key",
+                    models.CharField(blank=True, max_length=100, verbose_name="key of the reviewer"),
+                ),
+                ("channel", models.CharField(max_length=16, verbose_name="channel")),
+                ("approved", models.BooleanField(verbose_name="approved")),
+                ("reason", models.TextField(blank=True, verbose_name="reason")),
+                (
+                    "edited_input",
+                    models.TextField(
+                        blank=True, help_text="Exact JSON text.", verbose_name="edited arguments"
+                    ),
+                ),
+                ("answer", models.TextField(blank=True, help_text="Exact JSON text.", verbose_name="answer")),
+                ("digest", models.CharField(max_length=64, verbose_name="digest")),
+                ("created_at", models.DateTimeField(verbose_name="created at")),
+                (
+                    "approval",
+                    models.ForeignKey(
+                        on_delete=django.db.models.deletion.CASCADE,
+                        related_name="decisions",
+                        to="anvil_django.approval",
+                        verbose_name="approval",
+                    ),
+                ),
+                (
+                    "user",
+                    models.ForeignKey(
+                        blank=True,
+                        null=True,
+                        on_delete=django.db.models.deletion.SET_NULL,
+                        related_name="+",
+                        to=settings.AUTH_USER_MODEL,
+                        verbose_name="user",
+                    ),
+                ),
             ],
             options={
-                'verbose_name': 'decision',
-                'verbose_name_plural': 'decisions',
-                'ordering': ('id',),
-                'constraints': [models.CheckConstraint(condition=models.Q(('reviewer', ''), _negated=True), name='anvil_decision_names_somebody')],
+                "verbose_name": "decision",
+                "verbose_name_plural": "decisions",
+                "ordering": ("id",),
+                "constraints": [
+                    models.CheckConstraint(
+                        condition=models.Q(("reviewer", ""), _negated=True),
+                        name="anvil_decision_names_somebody",
+                    )
+                ],
             },
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(fields=['status', 'id'], name='anvil_run_status'),
+            model_name="run",
+            index=models.Index(fields=["status", "id"], name="anvil_run_status"),
         ),
         migrations.AddIndex(
-            model_name='run',
-            index=models.Index(fields=['agent', 'id'], name='anvil_run_agent'),
+            model_name="run",
+            index=models.Index(fields=["agent", "id"], name="anvil_run_agent"),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.UniqueConstraint(fields=('user_key', 'idempotency_key'), name='anvil_run_idempotency'),
+            model_name="run",
+            constraint=models.UniqueConstraint(
+                fields=("user_key", "idempotency_key"), name="anvil_run_idempotency"
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['queued', 'running', 'suspended', 'paused', 'done', 'failed', 'cancelled'])), name='anvil_run_status_known'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    (
+                        "status__in",
+                        ["queued", "running", "suspended", "paused", "done", "failed", "cancelled"],
+                    )
+                ),
+                name="anvil_run_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'failed'), _negated=True), models.Q(('error_code', ''), _negated=True), _connector='OR'), name='anvil_run_failed_says_why'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("status", "failed"), _negated=True),
+                    models.Q(("error_code", ""), _negated=True),
+                    _connector="OR",
+                ),
+                name="anvil_run_failed_says_why",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'done'), _negated=True), models.Q(('stop_reason', ''), _negated=True), _connector='OR'), name='anvil_run_done_says_why'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("status", "done"), _negated=True),
+                    models.Q(("stop_reason", ""), _negated=True),
+                    _connector="OR",
+                ),
+                name="anvil_run_done_says_why",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='run',
-            constraint=models.CheckConstraint(condition=models.Q(('status', 'running'), ('lease_owner', ''), _connector='OR'), name='anvil_run_lease_if_running'),
+            model_name="run",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("status", "running"), ("lease_owner", ""), _connector="OR"),
+                name="anvil_run_lease_if_running",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='message',
-            constraint=models.UniqueConstraint(fields=('run', 'seq'), name='anvil_message_once'),
+            model_name="message",
+            constraint=models.UniqueConstraint(fields=("run", "seq"), name="anvil_message_once"),
         ),
         migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.UniqueConstraint(fields=('run', 'call_id'), name='anvil_call_once'),
+            model_name="toolcall",
+            constraint=models.UniqueConstraint(fields=("run", "call_id"), name="anvil_call_once"),
         ),
         migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['ready', 'waiting', 'started', 'in_doubt', 'done'])), name='anvil_call_status_known'),
+            model_name="toolcall",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("status__in", ["ready", "waiting", "started", "in_doubt", "done"])),
+                name="anvil_call_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('result__isnull', False), ('status', 'done')), models.Q(models.Q(('status', 'done'), _negated=True), ('result__isnull', True)), _connector='OR'), name='anvil_call_result_if_done'),
+            model_name="toolcall",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("result__isnull", False), ("status", "done")),
+                    models.Q(models.Q(("status", "done"), _negated=True), ("result__isnull", True)),
+                    _connector="OR",
+                ),
+                name="anvil_call_result_if_done",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='toolcall',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('status', 'started'), _negated=True), ('started_token__gt', 0), _connector='OR'), name='anvil_call_started_by_token'),
+            model_name="toolcall",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("status", "started"), _negated=True), ("started_token__gt", 0), _connector="OR"
+                ),
+                name="anvil_call_started_by_token",
+            ),
         ),
         migrations.AddIndex(
-            model_name='approval',
-            index=models.Index(fields=['status', 'id'], name='anvil_approval_status'),
+            model_name="approval",
+            index=models.Index(fields=["status", "id"], name="anvil_approval_status"),
         ),
         migrations.AddConstraint(
-            model_name='approval',
-            constraint=models.CheckConstraint(condition=models.Q(('status__in', ['pending', 'approved', 'rejected', 'expired', 'void'])), name='anvil_approval_status_known'),
+            model_name="approval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("status__in", ["pending", "approved", "rejected", "expired", "void"])),
+                name="anvil_approval_status_known",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='approval',
-            constraint=models.CheckConstraint(condition=models.Q(models.Q(('open_key__isnull', False), ('status', 'pending')), models.Q(models.Q(('status', 'pending'), _negated=True), ('open_key__isnull', True)), _connector='OR'), name='anvil_approval_open_if_pending'),
+            model_name="approval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(
+                    models.Q(("open_key__isnull", False), ("status", "pending")),
+                    models.Q(models.Q(("status", "pending"), _negated=True), ("open_key__isnull", True)),
+                    _connector="OR",
+                ),
+                name="anvil_approval_open_if_pending",
+            ),
         ),
         migrations.AddConstraint(
-            model_name='approval',
-            constraint=models.CheckConstraint(condition=models.Q(('used_at__isnull', True), ('status', 'approved'), _connector='OR'), name='anvil_approval_used_if_approved'),
+            model_name="approval",
+            constraint=models.CheckConstraint(
+                condition=models.Q(("used_at__isnull", True), ("status", "approved"), _connector="OR"),
+                name="anvil_approval_used_if_approved",
+            ),
         ),
     ]

@@ -26,6 +26,14 @@ APPROVAL_STATUS_LABELS = {
 }
 
 
+class ApprovalQuerySet(models.QuerySet["Approval"]):
+    """Approvals by where they stand."""
+
+    def pending(self) -> ApprovalQuerySet:
+        """Approvals that nobody has decided yet."""
+        return self.filter(status=str(ApprovalStatus.PENDING))
+
+
 class Approval(models.Model):
     """A question about one tool call, bound to a digest of tool and arguments, decided and used once."""
 
@@ -53,6 +61,8 @@ class Approval(models.Model):
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
     used_at = models.DateTimeField(_("used at"), null=True, blank=True)
+
+    objects = ApprovalQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("approval")

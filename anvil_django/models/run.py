@@ -23,6 +23,12 @@ STATUS_LABELS = {
     RunStatus.CANCELLED: _("cancelled"),
 }
 
+WAITS_FOR = {
+    RunStatus.QUEUED: _("Waits for a worker."),
+    RunStatus.SUSPENDED: _("Waits for a person's decision."),
+}
+CONTROL_PERMISSION = "anvil_django.control_run"
+
 
 class RunQuerySet(models.QuerySet["Run"]):
     """Runs by where they stand."""
@@ -33,8 +39,9 @@ class RunQuerySet(models.QuerySet["Run"]):
         return self.filter(status__in=waiting)
 
     def visible_to(self, user: Any) -> RunQuerySet:
-        """Runs that ``user`` may see: their own, and all with the view permission."""
-        if user.has_perm("anvil_django.view_run"):
+        """Runs that ``user`` may see: their own, and all with the permission to view or to control runs."""
+        # Whoever may steer any run has to see which: as in the admin, where changing implies viewing.
+        if user.has_perm("anvil_django.view_run") or user.has_perm(CONTROL_PERMISSION):
             return self
         return self.filter(user=user) if user.is_authenticated else self.none()
 
@@ -136,3 +143,16 @@ class Run(models.Model):
 
     def __str__(self) -> str:
         return self.run_id
+
+    @property
+    def why(self) -> str:
+        """Why it waits or how it ended: a sentence, or "" while it advances and where the status says all."""
+        # What an earlier worker wrote no longer holds while another one advances the run.
+        if self.status == str(RunStatus.RUNNING):
+            return ""
+        return self.error or str(WAITS_FOR.get(RunStatus(self.status), ""))
+
+    def may_be_steered_by(self, user: Any) -> bool:
+        """Whether ``user`` may cancel, pause and resume it: the owner, and whoever has the permission."""
+        owned = user.is_authenticated and self.user_id is not None and self.user_id == user.pk
+        return bool(owned or user.has_perm(CONTROL_PERMISSION))

@@ -9,7 +9,7 @@ from .. import exactjson
 from ..calls import Decision, ToolCall
 from ..checkpoint import AgentCheckpoint, MessageMeta
 from ..cost import Usage
-from ..history import results_message
+from ..history import final_text, results_message
 from ..limits import Limits
 from ..models import Approval as ApprovalRow
 from ..models import Decision as DecisionRow
@@ -113,7 +113,7 @@ def read_checkpoint(run: Run) -> AgentCheckpoint:
     """The checkpoint of a run, whose ``version`` should be loaded with it."""
     calls = _read_calls(run)
     messages, open_calls = _read_messages(run, calls)
-    checkpoint = AgentCheckpoint(
+    return AgentCheckpoint(
         run_id=run.run_id,
         agent=run.agent,
         prefix=exactjson.loads(run.version.prefix),
@@ -142,7 +142,6 @@ def read_checkpoint(run: Run) -> AgentCheckpoint:
         requested="cancel" if run.cancel_requested else "pause" if run.pause_requested else None,
         store_key=run.pk,
     )
-    return checkpoint
 
 
 def _read_messages(run: Run, calls: list[ToolCall]) -> tuple[list[dict[str, Any]], list[ToolCall]]:
@@ -159,6 +158,20 @@ def _read_messages(run: Run, calls: list[ToolCall]) -> tuple[list[dict[str, Any]
     if run.message_count > len(messages):
         messages.append(results_message(by_seq[len(messages) - 1]))
     return messages, by_seq.get(len(messages) - 1, [])
+
+
+def read_final_text(run: Run) -> str:
+    """``AgentCheckpoint.final_text`` of a run, without reading the rest of its history."""
+    if run.status != str(RunStatus.DONE):
+        return ""
+    # The number is asked for, so that a turn that ends the history with its calls' results has no text.
+    last = MessageRow.objects.using(run._state.db).filter(run_id=run.pk, seq=run.message_count - 1)
+    return final_text(
+        [
+            {"role": role, "content": exactjson.loads(text)}
+            for role, text in last.values_list("role", "content")
+        ]
+    )
 
 
 def _read_calls(run: Run) -> list[ToolCall]:
