@@ -29,7 +29,10 @@ class ToolOptions:
     on_interrupt: str | None = None
     requires_approval: ApprovalRule = False
     reviewers: str | None = None
+    approvals: int = 1
     approval_ttl: timedelta | None = None
+    escalate_to: str | None = None
+    escalate_after: timedelta | None = None
     timeout: float | None = None
 
     @classmethod
@@ -42,7 +45,10 @@ class ToolOptions:
         on_interrupt: Any,
         requires_approval: Any,
         reviewers: Any,
+        approvals: Any,
         approval_ttl: Any,
+        escalate_to: Any,
+        escalate_after: Any,
         timeout: Any,
     ) -> Self:
         """The options of the tool ``name``, the defaults that depend on one another filled in.
@@ -53,14 +59,18 @@ class ToolOptions:
         _check_name(name)
         _check_effect(name, side_effect, atomic, on_interrupt)
         _check_timeout(name, atomic, timeout)
-        _check_approval(name, requires_approval, reviewers)
+        _check_approval(name, requires_approval, reviewers, approvals)
+        _check_escalation(name, reviewers, escalate_to, escalate_after)
         return cls(
             side_effect=side_effect,
             atomic=atomic,
             on_interrupt=on_interrupt or ("ask" if side_effect and not atomic else None),
             requires_approval=requires_approval,
             reviewers=reviewers,
-            approval_ttl=_duration(name, approval_ttl),
+            approvals=approvals,
+            approval_ttl=_duration(name, "approval_ttl", approval_ttl),
+            escalate_to=escalate_to,
+            escalate_after=_duration(name, "escalate_after", escalate_after),
             timeout=timeout,
         )
 
@@ -98,22 +108,35 @@ def _check_timeout(name: str, atomic: bool, timeout: Any) -> None:
         raise _wrong(name, "timeout must be a number of seconds above 0.")
 
 
-def _check_approval(name: str, rule: Any, reviewers: Any) -> None:
+def _check_approval(name: str, rule: Any, reviewers: Any, approvals: Any) -> None:
     if not isinstance(rule, bool) and (not callable(rule) or inspect.iscoroutinefunction(rule)):
         raise _wrong(
             name, "requires_approval must be True, False or a plain function of (arguments, context)."
         )
     if reviewers is not None and (not isinstance(reviewers, str) or not reviewers.strip()):
         raise _wrong(name, "reviewers must be the name of a group or a permission.")
+    if isinstance(approvals, bool) or not isinstance(approvals, int) or not 1 <= approvals <= 20:
+        raise _wrong(name, "approvals is how many different people must agree: a number from 1 to 20.")
 
 
-def _duration(name: str, value: Any) -> timedelta | None:
+def _check_escalation(name: str, reviewers: Any, escalate_to: Any, escalate_after: Any) -> None:
+    if (escalate_to is None) is not (escalate_after is None):
+        raise _wrong(name, "escalate_to and escalate_after go together: to whom, and after how long.")
+    if escalate_to is None:
+        return
+    if not isinstance(escalate_to, str) or not escalate_to.strip():
+        raise _wrong(name, "escalate_to must be the name of a group or a permission.")
+    if reviewers is None:
+        raise _wrong(name, "everybody may decide already. Give reviewers, or remove escalate_to.")
+
+
+def _duration(name: str, option: str, value: Any) -> timedelta | None:
     if value is None:
         return None
     if _is_positive(value):
         value = timedelta(seconds=value)
     if not isinstance(value, timedelta) or value <= timedelta(0):
-        raise _wrong(name, "approval_ttl must be a timedelta or a number of seconds, above 0.")
+        raise _wrong(name, f"{option} must be a timedelta or a number of seconds, above 0.")
     return value
 
 

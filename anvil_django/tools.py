@@ -61,7 +61,9 @@ class Tool(Generic[P, R]):
             ``"fail"``; None for tools that are never in doubt (read-only and atomic ones).
         requires_approval: True, False, or the rule that decides from the arguments.
         reviewers: Who may decide: the name of a group or a permission; None for whoever may decide at all.
+        approvals: How many different people must agree.
         approval_ttl: How long an approval may wait; None for the site's default.
+        escalate_to: Who may decide too once ``escalate_after`` has passed; None for nobody.
         timeout: Seconds a call may take; None for no limit.
         strict: Whether the API is asked to keep to the schema.
     """
@@ -81,7 +83,10 @@ class Tool(Generic[P, R]):
         self.on_interrupt = options.on_interrupt
         self.requires_approval = options.requires_approval
         self.reviewers = options.reviewers
+        self.approvals = options.approvals
         self.approval_ttl = options.approval_ttl
+        self.escalate_to = options.escalate_to
+        self.escalate_after = options.escalate_after
         self.timeout = options.timeout
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -241,7 +246,10 @@ def tool(
     on_interrupt: Literal["ask", "retry", "fail"] | None = ...,
     requires_approval: ApprovalRule = ...,
     reviewers: str | None = ...,
+    approvals: int = ...,
     approval_ttl: timedelta | float | None = ...,
+    escalate_to: str | None = ...,
+    escalate_after: timedelta | float | None = ...,
     timeout: float | None = ...,
     name: str | None = ...,
     description: str | None = ...,
@@ -258,7 +266,10 @@ def tool(
     on_interrupt: str | None = None,
     requires_approval: ApprovalRule = False,
     reviewers: str | None = None,
+    approvals: int = 1,
     approval_ttl: timedelta | float | None = None,
+    escalate_to: str | None = None,
+    escalate_after: timedelta | float | None = None,
     timeout: float | None = None,
     name: str | None = None,
     description: str | None = None,
@@ -278,7 +289,10 @@ def tool(
         requires_approval: True, or a function of the arguments and the context that returns True or False.
             If it fails or returns anything else, a person is asked.
         reviewers: Who may decide: the name of a group or a permission.
-        approval_ttl: How long an approval may wait: a timedelta or seconds.
+        approvals: How many different people must agree; one rejection rejects.
+        approval_ttl: How long an approval may wait: a timedelta or seconds. Expired, it counts as a no.
+        escalate_to: A second group or permission that may decide too, ``escalate_after`` it was asked.
+        escalate_after: A timedelta or seconds.
         timeout: Seconds a call may take.
         name: What the model calls it; the function's name if None.
         description: What the model is told; the docstring's text if None.
@@ -297,7 +311,10 @@ def tool(
             "on_interrupt": on_interrupt,
             "requires_approval": requires_approval,
             "reviewers": reviewers,
+            "approvals": approvals,
             "approval_ttl": approval_ttl,
+            "escalate_to": escalate_to,
+            "escalate_after": escalate_after,
             "timeout": timeout,
         }
         if _is_sdk_tool(function):
