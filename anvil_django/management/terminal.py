@@ -86,7 +86,7 @@ def standing(run: Run) -> str:
         return f"{status} until a person decides"
     if run.status == str(RunStatus.RUNNING) and run.lease_owner:
         return f"{status}, advanced by {worker(run.lease_owner)}"
-    return f"{status}: {one_line(run.error, 400).rstrip('.')}" if run.error else status
+    return f"{status}: {one_line(run.why, 400).rstrip('.')}" if run.why else status
 
 
 def worker(owner: str) -> str:
@@ -102,11 +102,13 @@ def open_questions(run: Run) -> list[str]:
 
 
 def _question(approval: Approval) -> str:
-    asked = approval.payload or approval.call.input
-    what = f"{one_line(approval.tool)} {one_line(as_text(exactjson.loads(asked)))}"
-    if approval.kind == str(ApprovalKind.IN_DOUBT):
-        return f"approval {approval.pk}: did it happen? {what}"
-    return f"approval {approval.pk}: may it run? {what}"
+    asks = "did it happen?" if approval.kind == str(ApprovalKind.IN_DOUBT) else "may it run?"
+    line = f"approval {approval.pk}: {asks} {one_line(approval.tool)} {_stored(approval.call.input)}"
+    return f"{line}; asked with {_stored(approval.payload)}" if approval.payload else line
+
+
+def _stored(text: str) -> str:
+    return one_line(as_text(exactjson.loads(text)))
 
 
 def check_agent(name: str) -> None:

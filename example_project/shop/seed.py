@@ -34,9 +34,11 @@ REVIEWER = Person("reviewer", "reviewer-demo", "Rita", "Reviewer", "decides appr
 ADMIN = Person("admin", "admin-demo", "Ada", "Admin", "may do everything", is_staff=True, is_superuser=True)
 PEOPLE = [CLERK, REVIEWER, ADMIN]
 
+CLERK_MAY = Q(content_type__app_label="anvil_django", codename="add_run")
 REVIEWER_MAY = Q(content_type__app_label="anvil_django", codename="decide_approval") | Q(
     content_type__app_label__in=["anvil_django", "shop"], codename__startswith="view_"
 )
+MAY = {CLERK: CLERK_MAY, REVIEWER: REVIEWER_MAY}
 
 
 @transaction.atomic
@@ -59,8 +61,8 @@ def seed(say: Callable[[str], object] = print) -> None:
         if not user.check_password(person.password):
             user.set_password(person.password)
             user.save(update_fields=["password"])
-        if person is REVIEWER:
-            user.user_permissions.set(Permission.objects.filter(REVIEWER_MAY))
+        if person in MAY:
+            user.user_permissions.set(Permission.objects.filter(MAY[person]))
     for person in PEOPLE:
         name = f"{person.first_name} {person.last_name}"
         say(f"  {person.username:<9} {person.password:<14} {name}, {person.does}")

@@ -78,9 +78,7 @@ class Command(TerminalCommand):
                 since, warned = get_clock().monotonic(), False
             elif idle > PATIENCE and not warned:
                 warned = True
-                self.tell(
-                    run.error or "It waits for a worker. Does one run? Start it with: manage.py qcluster"
-                )
+                self.tell(f"{standing(run)}. If no worker runs, start one with: manage.py qcluster")
             get_clock().sleep(POLL_SECONDS)
 
     # Advanced here.
@@ -205,8 +203,8 @@ def _after_interrupt(run_id: str, options: dict[str, Any]) -> str:
         return "\nStopped before the run was stored."
     if options["here"]:
         return (
-            "\nStopped. What was completed is stored, and a worker goes on from there once the recovery "
-            f"sweep finds the run. To have it go on at once: manage.py anvil_resume --run {run_id}"
+            "\nStopped. What was completed is stored, and a worker goes on from there. If none does, or not "
+            f"soon enough: manage.py anvil_resume --run {run_id}"
         )
     again = shlex.join(["manage.py", "anvil_run", options["agent"], options["text"], "--run-id", run_id])
     for name in ("user", "metadata"):

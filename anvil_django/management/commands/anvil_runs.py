@@ -59,11 +59,9 @@ def _asked_about(shown: list[Run]) -> dict[int, list[str]]:
 
 
 def _why(run: Run, asked: list[str]) -> str:
-    if run.status == str(RunStatus.SUSPENDED):
-        return f"waits for a decision: {', '.join(asked) or 'all are taken'}"
-    if run.status == str(RunStatus.QUEUED):
-        return run.error or "waits for a worker"
-    return run.error or run.stop_reason
+    if asked and run.status == str(RunStatus.SUSPENDED):
+        return f"Waits for a decision about {', '.join(asked)}."
+    return run.why or run.stop_reason
 
 
 def _cells(run: Run, asked: list[str]) -> tuple[str, ...]:
