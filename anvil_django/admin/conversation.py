@@ -1,0 +1,181 @@
+"""The end of a run's conversation, composed from its rows: a bounded number of queries and characters."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from django.utils.safestring import SafeString
+from django.utils.translation import gettext as _
+
+from .. import exactjson, history
+from ..models import Approval, Message, Run, ToolCall
+from .cases import decisions
+from .rendering import TEXT_LIMIT, block, pretty, visible
+
+MOST_MESSAGES = 40
+MOST_CALLS = 200
+MOST_CHARACTERS = 400_000
+"""Of all texts on one page together."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a message: a text, or a tool call."""
+
+    label: str
+    body: SafeString | None = None
+    call: CallPart | None = None
+
+
+@dataclass(frozen=True)
+class CallPart:
+    """A tool call and what became of it."""
+
+    row: ToolCall
+    name: SafeString
+    call_id: SafeString
+    arguments: SafeString
+    result: SafeString | None
+    approvals: list[ApprovalPart]
+
+
+@dataclass(frozen=True)
+class ApprovalPart:
+    """A question about a call, and the decisions."""
+
+    row: Approval
+    decisions: SafeString | None
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One message with its parts."""
+
+    number: int
+    role: str
+    created_at: datetime
+    stop_reason: SafeString
+    cost_usd: Decimal | None
+    parts: list[Part]
+
+
+@dataclass
+class Conversation:
+    """The last turns of a run."""
+
+    turns: list[Turn] = field(default_factory=list)
+    is_cut: bool = False
+    """Earlier messages, or some of the calls, are not shown."""
+    most: int = MOST_MESSAGES
+
+
+class _Budget:
+    """How many characters may still be shown."""
+
+    def __init__(self, characters: int) -> None:
+        self._left = characters
+
+    def take(self) -> int:
+        limit = max(0, min(TEXT_LIMIT, self._left))
+        self._left -= limit
+        return limit
+
+    def give_back(self, unused: int) -> None:
+        self._left += max(0, unused)
+
+    def text(self, text: str) -> SafeString:
+        limit = self.take()
+        self.give_back(limit - len(text))
+        return block(text, limit)
+
+    def value(self, value: Any) -> SafeString:
+        if isinstance(value, str):
+            return self.text(value)
+        limit = self.take()
+        shown = pretty(value, limit)
+        self.give_back(limit - len(shown))
+        return shown
+
+
+def read(run: Run) -> Conversation:
+    """The last messages of a run with their tool calls and decisions, in four queries."""
+    using = run._state.db
+    latest = Message.objects.using(using).filter(run_id=run.pk).order_by("-seq")
+    rows = list(latest[: MOST_MESSAGES + 1])
+    is_cut = len(rows) > MOST_MESSAGES
+    rows = rows[:MOST_MESSAGES][::-1]
+    if not rows:
+        return Conversation()
+    of_these = ToolCall.objects.using(using).filter(run_id=run.pk, seq__gte=rows[0].seq)
+    calls = list(of_these.order_by("-seq", "-index")[: MOST_CALLS + 1])
+    is_cut = is_cut or len(calls) > MOST_CALLS
+    calls = calls[:MOST_CALLS]
+    questions: dict[int, list[Approval]] = defaultdict(list)
+    about = Approval.objects.using(using).filter(run_id=run.pk, call__in=[call.pk for call in calls])
+    for question in about.order_by("id").prefetch_related("decisions"):
+        questions[question.call_id].append(question)
+    by_id = {(call.seq, call.call_id): call for call in calls}
+    budget = _Budget(MOST_CHARACTERS)
+    turns = [
+        _turn(row, by_id, questions, budget) for row in reversed(rows)
+    ]  # The newest get their share first.
+    return Conversation(turns[::-1], is_cut)
+
+
+def _turn(
+    row: Message,
+    calls: dict[tuple[int, str], ToolCall],
+    questions: dict[int, list[Approval]],
+    budget: _Budget,
+) -> Turn:
+    message = {"role": row.role, "content": exactjson.loads(row.content)}
+    parts: list[Part] = []
+    for piece in history.blocks_of(message):
+        call = calls.get((row.seq, str(piece.get("id")))) if piece.get("type") == "tool_use" else None
+        if call is not None:
+            parts.append(Part(_("Tool call"), call=_call(call, questions[call.pk], budget)))
+        else:
+            parts.append(_part(piece, budget))
+    return Turn(
+        number=row.seq,
+        role=_ROLES.get(row.role, lambda: row.role)(),
+        created_at=row.created_at,
+        stop_reason=visible(row.stop_reason),
+        cost_usd=row.cost_usd,
+        parts=parts,
+    )
+
+
+_ROLES = {
+    "user": lambda: _("User"),
+    "assistant": lambda: _("Agent"),
+    "system": lambda: _("System"),
+}
+
+
+def _part(piece: dict[str, Any], budget: _Budget) -> Part:
+    match piece:
+        case {"type": "text", "text": str(text)}:
+            return Part("", budget.text(text))
+        case {"type": "thinking", "thinking": str(text)}:
+            return Part(_("Thinking"), budget.text(text) if text else None)
+        case {"type": "redacted_thinking"}:
+            return Part(_("Thinking, not readable"))
+    return Part(visible(str(piece.get("type"))), budget.value(piece))
+
+
+def _call(row: ToolCall, questions: list[Approval], budget: _Budget) -> CallPart:
+    return CallPart(
+        row=row,
+        name=visible(row.name),
+        call_id=visible(row.call_id),
+        arguments=budget.value(exactjson.loads(row.input)),
+        result=None if row.result is None else budget.value(exactjson.loads(row.result)),
+        approvals=[
+            ApprovalPart(question, decisions(list(question.decisions.all()))) for question in questions
+        ],
+    )

@@ -1,0 +1,165 @@
+"""What both pages of history share: nothing is edited, and things happen only through actions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin import helpers
+from django.contrib.admin.utils import flatten_fieldsets
+from django.core.exceptions import PermissionDenied
+from django.db.models import QuerySet
+from django.http import HttpRequest
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext
+
+from ..compat import CHANGE_FORM_ACTIONS
+
+if TYPE_CHECKING:
+    Base = admin.ModelAdmin[Any]
+else:
+    # Hosts with an admin theme of their own put its ModelAdmin under these mixins.
+    Base = object
+
+MOST_SELECTED = 200
+"""How many rows one action takes, so that a page can be read and a request ends."""
+MOST_REASONS = 10
+"""How many skipped rows are named one by one."""
+
+
+class Outcomes:
+    """What an action did, row by row, told to the person afterwards.
+
+    Args:
+        sentences: An ``ngettext_lazy`` by ``count`` for each outcome there can be.
+    """
+
+    def __init__(self, **sentences: Any) -> None:
+        self._sentences = sentences
+        self._done: Counter[str] = Counter()
+        self._skipped: list[Any] = []
+
+    def done(self, outcome: str) -> None:
+        """Count one row."""
+        self._done[outcome] += 1
+
+    def skip(self, what: Any, why: Any) -> None:
+        """Note a row that was left as it is."""
+        self._skipped.append(format_html("{}: {}", what, why))
+
+    def tell(self, request: HttpRequest) -> None:
+        """Show all of it."""
+        for outcome, count in self._done.items():
+            messages.success(request, self._sentences[outcome] % {"count": count})
+        if not self._skipped:
+            return
+        count = len(self._skipped)
+        skipped = ngettext(
+            "%(count)d was skipped and left as it is.", "%(count)d were skipped and left as they are.", count
+        )
+        messages.warning(request, skipped % {"count": count})
+        for line in self._skipped[:MOST_REASONS]:
+            messages.warning(request, line)
+        if count > MOST_REASONS:
+            messages.warning(request, _("The reasons of the others are not shown here; open them to see."))
+
+
+class ReadOnlyMixin(Base):
+    """No add, no change, no delete; every field is read-only."""
+
+    empty_value_display = "–"
+    list_per_page = 50
+    show_full_result_count = False
+    change_form_template = "admin/anvil_django/change_form.html"
+
+    class Media:
+        css = {"all": ("anvil_django/admin.css",)}
+
+    def has_add_permission(self, request: HttpRequest, *args: Any) -> bool:
+        """Rows come from runs."""
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """Rows change through actions."""
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
+        """History stays."""
+        return False
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
+        """All fields shown."""
+        return flatten_fieldsets(self.get_fieldsets(request, obj))
+
+    def can_act_on(self, obj: Any) -> bool:
+        """Whether an action can still do anything to this row."""
+        raise NotImplementedError
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """Add buttons for the actions, where Django does not put them on this page itself."""
+        obj = kwargs.get("obj")
+        buttons: Iterable[Any] = ()
+        if not CHANGE_FORM_ACTIONS and obj is not None and self.can_act_on(obj):
+            actions: dict[str, Any] = self.get_actions(request)
+            buttons = [(name, label) for _function, name, label in actions.values()]
+        context.update(
+            anvil_buttons=buttons,
+            anvil_list_url=self._list_url(),
+            action_checkbox_name=helpers.ACTION_CHECKBOX_NAME,
+        )
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    # For actions.
+
+    def demand(self, allowed: bool) -> None:
+        """Refuse whoever may not do this, however the request was made.
+
+        Raises:
+            PermissionDenied: Not allowed.
+        """
+        if not allowed:
+            raise PermissionDenied
+
+    def is_confirmed(self, request: HttpRequest) -> bool:
+        """Whether the request comes from the page that ``ask`` showed."""
+        return request.method == "POST" and "confirmed" in request.POST
+
+    def selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
+        """The rows an action is about; none, with a message, if they are too many."""
+        if self.is_confirmed(request):
+            # What the page showed, even if it has left the filters of the list meanwhile.
+            pks = request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
+            queryset = self.get_queryset(request).filter(pk__in=pks)
+        rows = list(queryset.defer(None)[: MOST_SELECTED + 1])
+        if len(rows) > MOST_SELECTED:
+            messages.error(request, _("Select at most %(most)d at once.") % {"most": MOST_SELECTED})
+            return []
+        return rows
+
+    def ask(self, request: HttpRequest, template: str, **context: Any) -> TemplateResponse:
+        """Show the page between an action and its effect."""
+        target = self._list_url()
+        if request.path == target:
+            target = request.get_full_path()
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "media": self.media,
+            "action_checkbox_name": helpers.ACTION_CHECKBOX_NAME,
+            "target": target,
+            "list_url": target,
+            **context,
+        }
+        request.current_app = self.admin_site.name
+        return TemplateResponse(request, template, context)
+
+    def _list_url(self) -> str:
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
+        return reverse(name, current_app=self.admin_site.name)
