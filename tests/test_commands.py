@@ -445,8 +445,8 @@ def test_stored_text_cannot_steer_the_terminal(agent, messages_api, worker):
 
     assert out.splitlines()[2:6] == [
         "red text ecil",
-        '  -> look {"thing":"x"}',
-        '  <- look: {"thing":"x","state":"fine"}',
+        r'  -> look {"thing":"\u001b[2Jx"}',
+        r'  <- look: {"thing":"\u001b[2Jx","state":"fine"}',
         "red text ecil",
     ]
 
@@ -457,7 +457,7 @@ def test_text_that_is_shown_piece_by_piece_cannot_steer_the_terminal(agent, mess
     out, _ = run_command("anvil_run", "worldly", "Look", "--run-id", "a", "--here")
 
     assert not set(out) & set("\x1b\x9b\r\x07\x00\u202e\u202c")
-    assert '  -> look {"thing":"x"}\n  <- look: {"thing":"x","state":"fine"}\n' in out
+    assert r'  -> look {"thing":"\u001b[2Jx"}' in out
 
 
 def test_a_run_that_is_parked_or_failed_ends_the_command_with_an_error(agent, messages_api):

@@ -16,14 +16,17 @@ from .processes import DemoError
 
 @dataclass
 class Form:
-    """The fields of a form as they would be sent."""
+    """The fields of a form as they would be sent, with the button that is pressed."""
 
-    action: str = ""
     fields: dict[str, str] = field(default_factory=dict)
+    buttons: dict[str, str] = field(default_factory=dict)
+
+    def pressed(self, **answers: str) -> dict[str, str]:
+        """What is sent when its buttons' values and these answers go with it."""
+        return {**self.fields, **self.buttons, **answers}
 
 
-# Boxes that are not ticked and buttons that are not pressed.
-_NOT_SENT = {"checkbox", "radio", "submit"}
+_NOT_TICKED = {"checkbox", "radio"}
 
 
 class _Forms(HTMLParser):
@@ -33,10 +36,15 @@ class _Forms(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
+        name, value = given.get("name", ""), given.get("value", "")
         if tag == "form":
-            self.forms.append(Form(given.get("action", "")))
-        elif tag in {"input", "textarea"} and given.get("type") not in _NOT_SENT and self.forms:
-            self.forms[-1].fields.setdefault(given.get("name", ""), given.get("value", ""))
+            self.forms.append(Form())
+        elif not self.forms or not name or given.get("type") in _NOT_TICKED:
+            return
+        elif tag == "button" or given.get("type") == "submit":
+            self.forms[-1].buttons.setdefault(name, value)
+        elif tag in {"input", "textarea"}:
+            self.forms[-1].fields.setdefault(name, value)
 
 
 @dataclass

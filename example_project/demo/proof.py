@@ -10,6 +10,7 @@ from django.db.models import Sum
 
 from anvil_django import exactjson
 from anvil_django.history import text_of
+from anvil_django.management.terminal import as_text
 from anvil_django.models import Decision, Run, ToolCall
 from anvil_django.states import Outcome, RunStatus
 from example_project.shop.models import Refund, SentEmail
@@ -50,7 +51,7 @@ def _messages(run: Run) -> Iterator[Row]:
 def _calls(run: Run) -> Iterator[Row]:
     for call in run.tool_calls.order_by("seq", "index"):
         at = call.finished_at or call.created_at
-        result = exactjson.readable(exactjson.loads(call.result)) if call.result else call.status
+        result = as_text(exactjson.loads(call.result)) if call.result else ""
         yield at, 1, f"tool:      {call.name} ({call.outcome or call.status}) {_short(result)}"
 
 
@@ -106,7 +107,7 @@ def _once(run: Run) -> Iterator[Check]:
 def _refunded_as_asked(done: Any) -> Check:
     asked = sum((_amount(call) for call in done.filter(name="refund_order")), Decimal(0))
     paid = Refund.objects.aggregate(total=Sum("amount"))["total"] or Decimal(0)
-    return asked == paid, f"Refunded in all: {paid}; asked for: {asked}."
+    return asked == paid, f"Refunded in all: {paid:.2f}; asked for: {asked:.2f}."
 
 
 def _amount(call: ToolCall) -> Decimal:

@@ -1,5 +1,6 @@
 """Leave the example running, to click through."""
 
+import logging
 import time
 
 from django.contrib.auth import get_user_model
@@ -20,6 +21,7 @@ REQUESTS = [
 def serve(processes: Processes) -> int:
     site.prepare()
     running = site.start(processes, "example_project.demo.conversations:serving_script")
+    logging.getLogger("django-q").setLevel(logging.WARNING)
     clerk = get_user_model().objects.get(username=CLERK.username)
     for text in REQUESTS:
         start_run("support", text, user=clerk)

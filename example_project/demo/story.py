@@ -118,7 +118,7 @@ def _approve(shop: site.Site, run: Run, told: Told) -> None:
     reviewer.log_in("admin/login/", REVIEWER)
     chosen = {"action": "approve", "_selected_action": str(approval.pk)}
     form = reviewer.post(page, chosen).form_with("reason", "_selected_action")
-    reviewer.post(page, {**form.fields, "reason": "The photo shows the crack."})
+    reviewer.post(page, form.pressed(reason="The photo shows the crack."))
     approval.refresh_from_db()
     if approval.status != str(ApprovalStatus.APPROVED):
         raise DemoError(f"The approval is {approval.status} after it was approved in the admin.")
