@@ -35,5 +35,6 @@ def database_now(offset: timedelta = timedelta()) -> Any:
     clock = get_clock()
     if isinstance(clock, FixedClock):
         return Value(clock.now() + offset, output_field=DateTimeField())
-    now: Any = DatabaseNow()
-    return now + offset if offset else now
+    # Added even when it is nothing: SQLite keeps datetimes as text, and only the result of an addition is
+    # written as Django writes a parameter. Anything else would never equal the value that was read from it.
+    return DatabaseNow() + offset
