@@ -1,0 +1,148 @@
+"""The README's Python blocks are run, so that what a newcomer copies works."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.core import mail
+from django.core.management import load_command_class
+from django.db import ConnectionHandler
+from django.test import RequestFactory, override_settings
+from django.urls import resolve
+
+from anvil_django import checks, tasks
+from anvil_django.agents import unregister
+from anvil_django.conf import Settings, problems
+from anvil_django.models import Run
+from anvil_django.testing import say, tool_call
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text()
+BLOCKS = dict(re.findall(r"```python\n# ([^\n]+)\n(.*?)```", README, re.DOTALL))
+
+
+def block(label: str) -> dict[str, Any]:
+    """The names that a block defines; its first line says where it belongs."""
+    (title,) = [label] if label in BLOCKS else [title for title in BLOCKS if title.startswith(label)]
+    names: dict[str, Any] = {"__name__": "readme"}
+    exec(compile(BLOCKS[title], f"README.md ({title})", "exec", dont_inherit=True), names)
+    return names
+
+
+@pytest.fixture
+def accounts() -> Iterator[None]:
+    block("accounts/agents.py")
+    yield
+    unregister("accounts")
+
+
+@pytest.fixture
+def carla() -> Any:
+    return get_user_model().objects.create_user("carla", email="carla@example.com")
+
+
+CLOSE = tool_call("close_account", {"username": "carla", "reason": "She asked for it."})
+
+
+def test_every_python_block_says_where_it_belongs():
+    assert len(BLOCKS) == README.count("```python")
+
+
+def test_the_settings_pass_our_own_checks():
+    names = block("settings.py")
+
+    with override_settings(Q_CLUSTER=names["Q_CLUSTER"]):
+        assert checks.check_queue() == []
+    assert {"rest_framework", "django_q", "anvil_django"} <= set(names["INSTALLED_APPS"])
+
+
+def test_the_sqlite_settings_pass_our_own_checks():
+    databases = ConnectionHandler(block("settings.py: SQLite")["DATABASES"])
+
+    with patch.object(checks, "connections", databases):
+        assert checks.check_sqlite(databases=["default"]) == []
+
+
+def test_the_postgresql_settings_have_no_pool():
+    database = block("settings.py: PostgreSQL")["DATABASES"]["default"]
+
+    assert "pool" not in database.get("OPTIONS", {})
+    assert database["CONN_HEALTH_CHECKS"]
+
+
+@pytest.mark.django_db
+def test_the_urls_lead_to_the_admin_and_the_api():
+    with override_settings(ROOT_URLCONF=tuple(block("urls.py")["urlpatterns"])):
+        assert resolve("/api/agents/v1/runs/").url_name == "run-list"
+        assert resolve("/admin/anvil_django/approval/").url_name == "anvil_django_approval_changelist"
+
+
+@pytest.mark.django_db
+def test_the_view_starts_a_run_of_the_agent(accounts, carla, messages_api):
+    messages_api.script(
+        say(tool_call("find_account", {"email": "carla@example.com"})),
+        say(tool_call("write", {"to": "carla@example.com", "subject": "Hello", "body": "We will."})),
+        say("Done."),
+    )
+    request = RequestFactory().post("/close/")
+    request.user = carla
+
+    response = block("accounts/views.py")["close_my_account"](request)
+    tasks.advance(f"close-{carla.pk}")
+
+    assert response.status_code == 202
+    assert Run.objects.get().status == "done"
+    assert mail.outbox[0].body == f"We will.\n\nReference: close-{carla.pk}:{call_ids()[1]}"
+
+
+def call_ids() -> list[str]:
+    return list(Run.objects.get().tool_calls.order_by("seq").values_list("call_id", flat=True))
+
+
+@pytest.mark.django_db
+def test_a_run_without_workers_is_approved_and_finished(accounts, carla, messages_api):
+    messages_api.script(say(CLOSE), say("Closed."))
+
+    result = block("anywhere.py")["result"]
+    carla.refresh_from_db()
+
+    assert (result.status, result.final_text) == ("done", "Closed.")
+    assert not carla.is_active
+
+
+@pytest.mark.django_db
+def test_the_test_of_an_agent_passes(accounts, messages_api):
+    names = block("tests/test_agents.py")
+
+    names["test_an_account_is_closed_only_after_a_person_has_agreed"](messages_api)
+
+
+def test_commands_named_in_the_readme_exist_with_their_options():
+    lines = re.findall(r"^    python manage\.py (anvil_\w+)([^#\n]*)", README, re.MULTILINE)
+
+    assert {name for name, _ in lines} == {"anvil_run", "anvil_runs", "anvil_resume"}
+    for name, arguments in lines:
+        parser = load_command_class("anvil_django", name).create_parser("manage.py", name)
+        parser.parse_args(shlex.split(arguments))
+
+
+def test_links_lead_to_files():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).is_file(), target
+
+
+@pytest.mark.parametrize("key", [*re.findall(r"`([A-Z]+_[A-Z_]+)` \(", README), "QUEUE", "CLIENT"])
+def test_settings_named_in_the_readme_exist(key):
+    assert not problems({key: getattr(Settings(), key.lower())})
+
+
+@pytest.mark.parametrize(("key", "value"), re.findall(r"`?([A-Z]+_[A-Z_]+)`? \((\d+)\)", README))
+def test_defaults_named_in_the_readme_are_right(key, value):
+    assert getattr(Settings(), key.lower()) == int(value)
