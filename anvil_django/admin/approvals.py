@@ -19,7 +19,7 @@ from .. import approvals
 from ..compat import on_change_form
 from ..errors import AnvilError
 from ..models import Approval
-from ..states import ApprovalKind, ApprovalStatus
+from ..states import ApprovalStatus
 from . import cases
 from .filters import AgentFilter, ToolFilter
 from .readonly import Outcomes, ReadOnlyMixin
@@ -61,9 +61,9 @@ class ApprovalAdminMixin(ReadOnlyMixin):
         """Asked by Django before it offers or runs an action."""
         return approvals.may_decide(request.user)
 
-    def can_act_on(self, obj: Approval) -> bool:
-        """Only what is pending can be decided."""
-        return cases.is_open(obj)
+    def actions_for(self, obj: Approval) -> list[str]:
+        """Only what is pending can be decided, by the verdicts that fit its kind."""
+        return [verdict.action for verdict in cases.verdicts(obj)]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """With run and call, without what only a single page shows."""
@@ -97,9 +97,9 @@ class ApprovalAdminMixin(ReadOnlyMixin):
         return approval.get_status_display()
 
     @admin.display(description=_("requested by"), ordering="run__user_name")
-    def requester(self, approval: Approval) -> SafeString:
+    def requester(self, approval: Approval) -> Any:
         """Who started the run."""
-        return visible(approval.run.user_name)
+        return self.or_empty(visible(approval.run.user_name))
 
     @admin.display(description=_("waiting for"), ordering="requested_at")
     def age(self, approval: Approval) -> str:
@@ -114,9 +114,8 @@ class ApprovalAdminMixin(ReadOnlyMixin):
     @admin.display(description=_("what a decision means"))
     def choices(self, approval: Approval) -> Any:
         """Each verdict in words."""
-        if not cases.is_open(approval):
-            return None
-        return format_html_join("", "<p><strong>{}</strong>: {}</p>", cases.meanings(approval))
+        means = ((verdict.title, verdict.means[approval.kind]) for verdict in cases.verdicts(approval))
+        return self.or_empty(format_html_join("", "<p><strong>{}</strong>: {}</p>", means))
 
     @admin.display(description=_("arguments"))
     def arguments(self, approval: Approval) -> SafeString:
@@ -124,14 +123,14 @@ class ApprovalAdminMixin(ReadOnlyMixin):
         return cases.arguments(approval)
 
     @admin.display(description=_("the tool says"))
-    def said(self, approval: Approval) -> SafeString | None:
+    def said(self, approval: Approval) -> Any:
         """The payload of the request."""
-        return cases.payload(approval)
+        return self.or_empty(cases.payload(approval))
 
     @admin.display(description=_("the agent was asked"))
-    def asked(self, approval: Approval) -> SafeString | None:
+    def asked(self, approval: Approval) -> Any:
         """The first user message."""
-        return cases.asked(approval.run_id, approval._state.db)
+        return self.or_empty(cases.asked(approval.run_id, approval._state.db))
 
     @admin.display(description=_("run"))
     def run_link(self, approval: Approval) -> SafeString:
@@ -147,9 +146,9 @@ class ApprovalAdminMixin(ReadOnlyMixin):
         return approval.run.run_id
 
     @admin.display(description=_("decisions on this call"))
-    def decided(self, approval: Approval) -> SafeString | None:
+    def decided(self, approval: Approval) -> Any:
         """Who decided what, when and why."""
-        return cases.decisions(cases.earlier_decisions(approval))
+        return self.or_empty(cases.decisions(cases.earlier_decisions(approval)))
 
     @admin.display(description=_("call id"))
     def call_id_text(self, approval: Approval) -> SafeString:
@@ -206,9 +205,9 @@ class ApprovalAdminMixin(ReadOnlyMixin):
                 {
                     "row": row,
                     "sentence": cases.sentence(row),
-                    "requester": self.requester(row),
+                    "requester": visible(row.run.user_name),
                     "age": self.age(row),
-                    "means": verdict.means.get(ApprovalKind(row.kind)),
+                    "means": verdict.means.get(row.kind),
                     "arguments": cases.arguments(row),
                     "payload": cases.payload(row),
                 }
@@ -223,7 +222,7 @@ class ApprovalAdminMixin(ReadOnlyMixin):
         outcomes = Outcomes(decided=verdict.done)
         for row in rows:
             what = cases.sentence(row)
-            if ApprovalKind(row.kind) not in verdict.means:
+            if row.kind not in verdict.means:
                 outcomes.skip(what, WRONG_KIND)
                 continue
             try:
@@ -240,7 +239,7 @@ class ApprovalAdminMixin(ReadOnlyMixin):
 
 def _why_not(approval: Approval, verdict: Verdict) -> Any:
     """Why the verdict cannot be given as the row stands; None if it can. The door has the last word."""
-    if ApprovalKind(approval.kind) not in verdict.means:
+    if approval.kind not in verdict.means:
         return WRONG_KIND
     if cases.is_late(approval):
         return _("Its time is over; it counts as a no.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.utils.formats import date_format
-from django.utils.functional import Promise
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.timezone import is_aware, localtime
@@ -16,7 +15,7 @@ from ..clock import get_clock
 from ..models import Approval, Message
 from ..states import ApprovalKind, ApprovalStatus
 from .rendering import CASE_LIMIT, block, pretty_json, summary, visible
-from .verdicts import VERDICTS
+from .verdicts import VERDICTS, Verdict
 
 
 def sentence(approval: Approval) -> SafeString:
@@ -48,10 +47,9 @@ def is_late(approval: Approval) -> bool:
     return pending and approval.expires_at is not None and approval.expires_at <= get_clock().now()
 
 
-def meanings(approval: Approval) -> list[tuple[Promise, Promise]]:
-    """What each verdict means for this case."""
-    kind = ApprovalKind(approval.kind)
-    return [(verdict.title, verdict.means[kind]) for verdict in VERDICTS if kind in verdict.means]
+def verdicts(approval: Approval) -> list[Verdict]:
+    """How it can be decided now; in no way once it is decided or late."""
+    return [verdict for verdict in VERDICTS if approval.kind in verdict.means] if is_open(approval) else []
 
 
 def arguments(approval: Approval) -> SafeString:

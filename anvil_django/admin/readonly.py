@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -96,9 +96,13 @@ class ReadOnlyMixin(Base):
         """All fields shown."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
-    def can_act_on(self, obj: Any) -> bool:
-        """Whether an action can still do anything to this row."""
+    def actions_for(self, obj: Any) -> Collection[str]:
+        """Names of the actions that can still do something to this row."""
         raise NotImplementedError
+
+    def or_empty(self, value: Any) -> Any:
+        """The value of a field on the page of one row, or the sign for nothing."""
+        return value or self.get_empty_value_display()
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -106,9 +110,10 @@ class ReadOnlyMixin(Base):
         """Add buttons for the actions, where Django does not put them on this page itself."""
         obj = kwargs.get("obj")
         buttons: Iterable[Any] = ()
-        if not CHANGE_FORM_ACTIONS and obj is not None and self.can_act_on(obj):
+        if not CHANGE_FORM_ACTIONS and obj is not None:
             actions: dict[str, Any] = self.get_actions(request)
-            buttons = [(name, label) for _function, name, label in actions.values()]
+            fitting = self.actions_for(obj)
+            buttons = [(name, label) for _function, name, label in actions.values() if name in fitting]
         context.update(
             anvil_buttons=buttons,
             anvil_list_url=self._list_url(),

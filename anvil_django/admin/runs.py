@@ -18,7 +18,7 @@ from .. import runs
 from ..compat import on_change_form
 from ..errors import AnvilError
 from ..models import Run
-from ..states import UNFINISHED, RunStatus
+from ..states import RESUMABLE, UNFINISHED, RunStatus, sources
 from . import cases, conversation
 from .filters import AgentFilter
 from .readonly import Outcomes, ReadOnlyMixin
@@ -48,6 +48,11 @@ RESUMED = {
 }
 
 
+PAUSABLE = sources(RunStatus.PAUSED)
+RESTING = RESUMABLE - {RunStatus.QUEUED}
+"""Where a run stays until a person does something."""
+
+
 def money(cost: Decimal | None) -> Any:
     """An amount of dollars; unknown where a price was not known."""
     return _("unknown") if cost is None else f"${number_format(cost, decimal_pos=4)}"
@@ -75,7 +80,7 @@ class RunAdminMixin(ReadOnlyMixin):
                     "output_tokens",
                     "cache_read_tokens",
                     "cache_write_tokens",
-                    "active_seconds",
+                    "active",
                     "limits_text",
                 )
             },
@@ -105,9 +110,14 @@ class RunAdminMixin(ReadOnlyMixin):
         """Asked by Django before it offers or runs an action."""
         return bool(request.user.is_active and request.user.has_perm(CONTROL))
 
-    def can_act_on(self, obj: Run) -> bool:
-        """Whether it can still be cancelled or resumed."""
-        return obj.status in UNFINISHED
+    def actions_for(self, obj: Run) -> list[str]:
+        """Those that lead somewhere from where it stands."""
+        may = {
+            "cancel": obj.status in UNFINISHED,
+            "pause": obj.status in PAUSABLE,
+            "resume": obj.status in RESTING and obj.status != RunStatus.SUSPENDED,
+        }
+        return [name for name, leads in may.items() if leads]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Any]:
         """Without what only a single page shows."""
@@ -116,14 +126,14 @@ class RunAdminMixin(ReadOnlyMixin):
     # Columns and fields.
 
     @admin.display(description=_("why"))
-    def why(self, run: Run) -> SafeString:
+    def why(self, run: Run) -> Any:
         """Why it waits or ended."""
-        return visible(run.error or run.stop_reason, SENTENCE_LIMIT)
+        return self.or_empty(visible(run.error or run.stop_reason, SENTENCE_LIMIT))
 
     @admin.display(description=_("started by"), ordering="user_name")
-    def started_by(self, run: Run) -> SafeString:
+    def started_by(self, run: Run) -> Any:
         """The person's name as it was then; the account may be gone."""
-        return visible(run.user_name)
+        return self.or_empty(visible(run.user_name))
 
     @admin.display(description=_("cost"), ordering="cost_usd")
     def cost(self, run: Run) -> Any:
@@ -131,9 +141,14 @@ class RunAdminMixin(ReadOnlyMixin):
         return money(run.cost_usd)
 
     @admin.display(description=_("the agent was asked"))
-    def asked(self, run: Run) -> SafeString | None:
+    def asked(self, run: Run) -> Any:
         """The first user message."""
-        return cases.asked(run.pk, run._state.db)
+        return self.or_empty(cases.asked(run.pk, run._state.db))
+
+    @admin.display(description=_("active seconds"))
+    def active(self, run: Run) -> str:
+        """Time spent advancing it."""
+        return str(number_format(run.active_seconds, decimal_pos=1))
 
     @admin.display(description=_("limits"))
     def limits_text(self, run: Run) -> SafeString:
@@ -146,9 +161,9 @@ class RunAdminMixin(ReadOnlyMixin):
         return pretty_json(run.metadata)
 
     @admin.display(description=_("idempotency key"))
-    def idempotency_key_text(self, run: Run) -> SafeString:
+    def idempotency_key_text(self, run: Run) -> Any:
         """The caller's key."""
-        return visible(run.idempotency_key or "")
+        return self.or_empty(visible(run.idempotency_key or ""))
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -229,9 +244,6 @@ class RunAdminMixin(ReadOnlyMixin):
             # The only place that says who it was.
             self.log_change(request, row, str(log))
         outcomes.tell(request)
-
-
-RESTING = frozenset({RunStatus.PAUSED, RunStatus.FAILED, RunStatus.SUSPENDED})
 
 
 def _already(run: Run) -> Any:

@@ -67,8 +67,8 @@ class Verdict:
     submit: Promise
     """Its button."""
     form: type[forms.Form]
-    means: dict[ApprovalKind, Promise]
-    """What it means, for the kinds it fits."""
+    means: dict[str, Promise]
+    """What it means, for the kinds of approval it fits."""
     done: Any
     """How many were decided so."""
     log: Promise
