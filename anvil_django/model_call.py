@@ -399,11 +399,16 @@ def _make_client(settings: Settings) -> Any:
         raise ModelCallError("config", "not_configured", f"{type(exc).__name__}: {exc}") from exc
 
 
-def reset_clients() -> None:
-    """Forget the client; the next call makes a new one. Calls in progress keep the old one."""
+def reset_clients() -> Any:
+    """Forget the client; the next call makes a new one. Calls in progress keep the old one.
+
+    Returns:
+        The old one, for whoever knows that no call is in progress to close it; None if there was none.
+    """
     global _client
     with _lock:
-        _client = None
+        old, _client = _client, None
+    return old[2] if old is not None else None
 
 
 def _unlock_in_child() -> None:

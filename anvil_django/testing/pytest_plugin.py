@@ -63,4 +63,7 @@ def _reset_clients() -> None:
     """Forget the clients that were built for another URL; there are none before the module is imported."""
     module = sys.modules.get("anvil_django.model_call")
     if module is not None:
-        module.reset_clients()
+        # Left to the garbage collector, its sockets would be a ResourceWarning of some later test.
+        close = getattr(module.reset_clients(), "close", None)
+        if callable(close):
+            close()
