@@ -502,7 +502,7 @@ def test_an_illegal_transition_is_a_conflict_that_says_where_the_run_stands(owne
 
 
 def test_a_run_that_waits_for_a_decision_cannot_be_resumed_past_it(
-    messages_api: ScriptedMessagesAPI, owner: APIClient, reviewer: APIClient
+    messages_api: ScriptedMessagesAPI, owner: APIClient
 ) -> None:
     run_id = waiting_run(messages_api, owner)
 
@@ -702,7 +702,7 @@ def test_edited_arguments_that_do_not_fit_the_tool_are_refused(
 
 
 def test_people_who_may_only_view_approvals_cannot_decide(
-    messages_api: ScriptedMessagesAPI, owner: APIClient, reviewer: APIClient
+    messages_api: ScriptedMessagesAPI, owner: APIClient
 ) -> None:
     run_id = waiting_run(messages_api, owner)
     onlooker = client_of(person("vera", "view_approval", "view_run", "change_approval"))
@@ -717,7 +717,7 @@ def test_people_who_may_only_view_approvals_cannot_decide(
 
 
 def test_the_owner_of_a_run_without_permission_cannot_decide(
-    messages_api: ScriptedMessagesAPI, owner: APIClient, reviewer: APIClient
+    messages_api: ScriptedMessagesAPI, owner: APIClient
 ) -> None:
     run_id = waiting_run(messages_api, owner)
 
