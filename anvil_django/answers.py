@@ -16,7 +16,7 @@ from .conf import get_settings
 from .cost import Usage, add_cost, price
 from .model_call import Answer
 from .states import ApprovalKind, Outcome, RunStatus
-from .steps import CANCELLED
+from .steps import CANCELLED, PAUSED
 from .tools import InvalidToolInput, Tool, ToolContext
 
 UNUSABLE_INPUT = (
@@ -53,7 +53,8 @@ class AnswerReader:
             checkpoint.error = _refusal_text(answer.stop_details)
         else:
             checkpoint.status = RunStatus.FAILED
-            checkpoint.error_code, checkpoint.error = _failure(reason, checkpoint)
+            room = max(checkpoint.prefix["max_tokens"], self.agent.max_tokens)
+            checkpoint.error_code, checkpoint.error = _failure(reason, room)
 
     def _count(self, checkpoint: AgentCheckpoint, answer: Answer) -> MessageMeta:
         model = answer.model or checkpoint.prefix["model"]
@@ -79,8 +80,10 @@ class AnswerReader:
         content, unusable = history.storable_answer(answer.content, used_ids, seq)
         if content:
             checkpoint.append({"role": "assistant", "content": content}, meta)
-        blocks = [block for block in content if block["type"] == "tool_use"]
-        calls = [self._call(checkpoint, b, seq, i, b["id"] in unusable) for i, b in enumerate(blocks)]
+        # Calls that came before a pause are still open, and answered together with those of this answer.
+        seq = len(checkpoint.messages) - 1
+        calls = [self._call(b, seq, i) for i, b in enumerate(history.open_calls(checkpoint.messages))]
+        asked = {block["id"] for block in content if block["type"] == "tool_use"}
         if answer.stop_reason in {"end_turn", "stop_sequence"}:
             checkpoint.status, checkpoint.stop_reason = RunStatus.DONE, answer.stop_reason
             if calls:  # Calls in a turn that does not ask for results never run, but must be answered.
@@ -92,15 +95,16 @@ class AnswerReader:
             checkpoint.pauses = 0
             checkpoint.open_turn(calls)
             for call in calls:
-                self._admit(call, usable=call.call_id not in unusable)
+                if call.call_id in asked:
+                    self._admit(call, usable=call.call_id not in unusable)
+                else:
+                    call.finish(Outcome.CANCELLED, PAUSED, is_error=True)
         else:
             # A paused turn goes on when the same history is sent again; so does one that only waits for
             # tools of the API's own.
             checkpoint.pauses += 1
 
-    def _call(
-        self, checkpoint: AgentCheckpoint, block: dict[str, Any], seq: int, index: int, unusable: bool
-    ) -> ToolCall:
+    def _call(self, block: dict[str, Any], seq: int, index: int) -> ToolCall:
         tool = self.agent.callable_tools.get(block["name"])
         return ToolCall(
             call_id=block["id"],
@@ -147,13 +151,13 @@ def _refusal_text(details: dict[str, Any] | None) -> str:
     return "The model refused to answer" + (f": {': '.join(parts)}" if parts else ".")
 
 
-def _failure(reason: str, checkpoint: AgentCheckpoint) -> tuple[str, str]:
+def _failure(reason: str, room: int) -> tuple[str, str]:
     if reason == "max_tokens":
         return (
             "max_tokens",
             (
-                f"The answer was cut off at max_tokens={checkpoint.prefix['max_tokens']}; nothing of it was "
-                "run. Raise max_tokens on the agent and resume the run."
+                f"The answer was cut off at max_tokens={room}; nothing of it was run. "
+                "Raise max_tokens on the agent and resume the run."
             ),
         )
     if reason == "model_context_window_exceeded":

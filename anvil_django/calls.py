@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
 from . import exactjson
-from .errors import DecisionError
+from .errors import DecisionError, NotJSONError
 from .states import ApprovalKind, CallStatus, Outcome
 
 
@@ -44,10 +44,29 @@ class Decision:
             raise DecisionError("A decision names a person: give reviewer.")
         if not self.approved and self.edited_input is not None:
             raise DecisionError("A rejection cannot carry edited arguments.")
+        if not self.approved and self.answer is not None:
+            raise DecisionError("A rejection cannot carry an answer; give the reason instead.")
         if self.edited_input is not None and self.answer is not None:
             raise DecisionError("Give edited arguments or an answer, not both.")
         if self.edited_input is not None and not isinstance(self.edited_input, dict):
             raise DecisionError("Edited arguments must be an object, as the tool's input is.")
+
+    def storable(self) -> Self:
+        """The decision with an answer and edited arguments that every store can keep.
+
+        Raises:
+            DecisionError: One of them is not JSON.
+        """
+        try:
+            return replace(
+                self,
+                answer=exactjson.encode(self.answer, path="answer"),
+                edited_input=exactjson.encode(self.edited_input, path="edited_input"),
+                reason=exactjson.clean_text(self.reason),
+                reviewer=exactjson.clean_text(self.reviewer),
+            )
+        except NotJSONError as exc:
+            raise DecisionError(f"{exc.message} Nothing was decided.") from exc
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -121,7 +140,10 @@ class ToolCall:
 
     def start(self, token: int) -> None:
         """Note the intent to run it now; a decision that led here is used up by the save of this."""
-        self.consuming = self.decision is not None and self.status is not CallStatus.STARTED
+        self.consuming = self.decision is not None and self.status in {
+            CallStatus.WAITING,
+            CallStatus.IN_DOUBT,
+        }
         self.status, self.started_token, self.attempts = CallStatus.STARTED, token, self.attempts + 1
 
     def finish(
@@ -130,9 +152,11 @@ class ToolCall:
         """Give it its one result."""
         self.status, self.outcome, self.content, self.is_error = CallStatus.DONE, outcome, content, is_error
 
-    def result_block(self) -> dict[str, Any]:
-        """The ``tool_result`` block that answers the model."""
+    def result_block(self, toolset: str | None = None) -> dict[str, Any]:
+        """The ``tool_result`` block that answers the model; ``toolset`` is that of its ``tool_use``."""
         block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self.call_id, "content": self.content}
+        if toolset is not None:
+            block["toolset_name"] = toolset
         if self.is_error:
             block["is_error"] = True
         return block

@@ -142,7 +142,7 @@ class AgentCheckpoint:
         for call in self.calls:
             if call.decision is not None:
                 self.approvals[call.call_id] = call.decided_result()
-        self.append(history.results_message(self.calls), MessageMeta(derived=True))
+        self.append(history.results_message(self.calls, self.messages), MessageMeta(derived=True))
         self.calls = []
 
     # What a store asks.

@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from . import exactjson, history
 from .agents import Agent, get_agent
-from .calls import Decision
+from .calls import Decision, PendingCall
 from .checkpoint import AgentCheckpoint, AgentResult, Checkpointer
 from .conf import get_settings
-from .errors import DecisionError, RunIdTakenError, UnknownRunError
+from .errors import BadInputError, DecisionError, RunIdTakenError, UnknownRunError
 from .events import Done, Event
 from .identity import check_metadata, check_run_id, new_run_id
 from .leases import owner_name
 from .loop import Loop
-from .states import RESUMABLE
+from .states import RESUMABLE, ApprovalKind
 from .stores.memory import MemoryStateStore
+from .tools import InvalidToolInput
 
 if TYPE_CHECKING:
     from .models import Run
@@ -72,12 +73,14 @@ def stream_agent(
     stops early leaves a run that can be resumed.
     """
     definition = get_agent(agent)
+    if not getattr(user, "is_authenticated", True):  # Django's AnonymousUser is nobody.
+        user = None
     saver = checkpoint or Checkpointer(MemoryStateStore(), new_run_id())
     fresh = _fresh_checkpoint(definition, messages, saver.run_id, metadata)
     stored = saver.load()
     if stored is None:
         saver.store.create(fresh, user=user)
-    elif not _same_request(stored, fresh):
+    elif not (_same_request(stored, fresh) and _same_user(saver, user)):
         raise RunIdTakenError(saver.run_id)
     return _advance(definition, saver, client, user)
 
@@ -107,7 +110,9 @@ def resume_agent(
     stored = checkpoint.load()
     if stored is None:
         raise UnknownRunError(run_id)
-    for call_id, decision in _by_call(stored, approval).items():
+    if definition.name != stored.agent:
+        raise BadInputError(f"Run {run_id!r} belongs to agent {stored.agent!r}, not to {definition.name!r}.")
+    for call_id, decision in _checked(definition, stored, _by_call(stored, approval)):
         store.decide(run_id, call_id, decision)
     store.wake(run_id, RESUMABLE)
     return _exhaust(_advance(definition, checkpoint, client, None))
@@ -170,7 +175,19 @@ def _same_request(stored: AgentCheckpoint, fresh: AgentCheckpoint) -> bool:
         stored.agent == fresh.agent
         and stored.metadata == fresh.metadata
         and exactjson.dumps(begun) == exactjson.dumps(fresh.messages)
+        and _is_grown(stored, len(fresh.messages))
     )
+
+
+def _is_grown(stored: AgentCheckpoint, given: int) -> bool:
+    """Whether all messages after the first ``given`` can have come from advancing the run."""
+    rest = [message["role"] for message in stored.messages[given:]]
+    return not rest or (rest[0] == "assistant" and rest.count("assistant") <= stored.iterations)
+
+
+def _same_user(saver: Checkpointer, user: Any) -> bool:
+    load_user = saver.store.user_loader(saver.run_id)
+    return load_user is None or load_user() == user
 
 
 def _by_call(
@@ -187,6 +204,35 @@ def _by_call(
             f"({', '.join(waiting) or 'none'}): give a mapping of call id to Decision."
         )
     return {waiting[0]: approval}
+
+
+def _checked(
+    agent: Agent, stored: AgentCheckpoint, decisions: Mapping[str, Decision]
+) -> list[tuple[str, Decision]]:
+    """The decisions, so that one that cannot be taken is found before any other is."""
+    waiting = {call.call_id: call for call in stored.pending}
+    for call_id, decision in decisions.items():
+        decision.check()
+        decision.storable()
+        if call_id in waiting and decision.edited_input is not None:
+            _check_edited(agent, waiting[call_id], decision.edited_input)
+    # Those that find nothing waiting come first: the store says why and nothing has been decided.
+    return sorted(decisions.items(), key=lambda item: item[0] in waiting)
+
+
+def _check_edited(agent: Agent, call: PendingCall, edited_input: dict[str, Any]) -> None:
+    if call.kind != str(ApprovalKind.TOOL):
+        raise DecisionError(
+            "The arguments of a call in doubt cannot be edited: it may have happened with them."
+        )
+    try:
+        agent.callable_tools[call.tool].validate(edited_input)
+    except KeyError:
+        raise DecisionError(
+            f"The tool {call.tool!r} is not available here, so edits cannot be checked."
+        ) from None
+    except InvalidToolInput as exc:
+        raise DecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
 
 
 def _advance(

@@ -5,14 +5,21 @@ The rules are those the API enforces on a request; a run that broke one would be
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from . import exactjson
 from .calls import ToolCall
-from .errors import BadInputError
+from .errors import BadInputError, NotJSONError
 
 Message = dict[str, Any]
+
+INVALID_NAME = "invalid_tool_name"
+"""Stands for a tool name that the API would refuse in every later request."""
+
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+"""What the API accepts as the id of a call and as the name of a tool."""
 
 
 def from_input(messages: str | Sequence[Mapping[str, Any]], *, limit: int = 1_000_000) -> list[Message]:
@@ -37,8 +44,8 @@ def from_input(messages: str | Sequence[Mapping[str, Any]], *, limit: int = 1_00
     _check_pairs(found)
     try:
         text = exactjson.dumps(exactjson.clean(found))
-    except (TypeError, ValueError) as exc:
-        raise BadInputError(f"The input holds a value that is not JSON: {exc}") from exc
+    except NotJSONError as exc:
+        raise BadInputError(f"The input holds a value that is not JSON: {exc.message}") from exc
     if len(text) > limit:
         raise BadInputError(f"The input has {len(text)} characters as JSON; at most {limit} are accepted.")
     stored: list[Message] = exactjson.loads(text)
@@ -58,11 +65,15 @@ def _checked(message: Any, where: str) -> Message:
         for i, block in enumerate(content):
             if not isinstance(block, Mapping) or not isinstance(block.get("type"), str):
                 raise BadInputError(f"{where}.content[{i}] must be a content block with a type.")
-            if block["type"] == "text" and not str(block.get("text") or "").strip():
-                raise BadInputError(f"{where}.content[{i}].text is blank.")
+            if block["type"] == "text" and not _has_text(block):
+                raise BadInputError(f"{where}.content[{i}].text must be a text that is not blank.")
     else:
         raise BadInputError(f"{where}.content must be a text or a list of content blocks, and not empty.")
     return {"role": message["role"], "content": content}
+
+
+def _has_text(block: Mapping[str, Any]) -> bool:
+    return isinstance(block.get("text"), str) and bool(block["text"].strip())
 
 
 def _check_pairs(messages: Sequence[Message]) -> None:
@@ -70,13 +81,21 @@ def _check_pairs(messages: Sequence[Message]) -> None:
     asked: list[str] = []
     for i, message in enumerate(messages):
         blocks = blocks_of(message)
+        results = [block["type"] == "tool_result" for block in blocks]
+        if sorted(results, reverse=True) != results:
+            raise BadInputError(f"messages[{i}] must begin with its tool_result blocks.")
+        if message["role"] != "assistant" and any(block["type"] == "tool_use" for block in blocks):
+            raise BadInputError(f"messages[{i}] has a tool_use block, which only an assistant turn may have.")
         answered = [b.get("tool_use_id") for b in blocks if b["type"] == "tool_result"]
         if sorted(map(str, answered)) != sorted(asked):
             raise BadInputError(
                 f"messages[{i}] must answer each tool_use of the turn before exactly once "
                 f"(asked: {asked or 'none'}, answered: {answered or 'none'})."
             )
-        asked = [str(b.get("id")) for b in blocks if b["type"] == "tool_use"]
+        calls = [block for block in blocks if block["type"] == "tool_use"]
+        if not all(isinstance(c.get("id"), str) and isinstance(c.get("name"), str) for c in calls):
+            raise BadInputError(f"messages[{i}] has a tool_use block without id or name.")
+        asked = [call["id"] for call in calls]
         if len(set(asked)) != len(asked) or seen & set(asked):
             raise BadInputError(f"messages[{i}] repeats a tool_use id.")
         seen.update(asked)
@@ -105,8 +124,8 @@ def storable_answer(
     """The model's blocks as they are stored and sent back ever after.
 
     Thinking, signatures and unknown blocks stay as they came. Mended is only what the API would refuse in
-    the next request: blank texts go, a tool input that is not an object becomes ``{}``, and a call id that
-    is missing or was used before gets one of ours.
+    the next request: blank texts go, a tool input that is not an object becomes ``{}``, a call id that is
+    missing, malformed or was used before gets one of ours, and so does a name that no tool could have.
 
     Args:
         used_ids: Ids already in the history; those of this answer are added.
@@ -122,8 +141,10 @@ def storable_answer(
             continue
         if block.get("type") == "tool_use":
             call_id = block.get("id")
-            if not isinstance(call_id, str) or not call_id or call_id in used_ids:
+            if not _is_name(call_id) or call_id in used_ids:
                 block = {**block, "id": f"toolu_anvil_{seq}_{index}"}
+            if not _is_name(block.get("name")):
+                block = {**block, "name": INVALID_NAME}
             if not isinstance(block.get("input"), dict):
                 block = {**block, "input": {}}
                 unusable.add(block["id"])
@@ -133,9 +154,27 @@ def storable_answer(
     return stored, unusable
 
 
-def results_message(calls: Sequence[ToolCall]) -> Message:
-    """The one user message that answers all calls of a turn, in block order."""
-    return {"role": "user", "content": [call.result_block() for call in calls]}
+def _is_name(value: Any) -> bool:
+    return isinstance(value, str) and _NAME.fullmatch(value) is not None
+
+
+def open_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """The ``tool_use`` blocks that no message answers yet: those of the assistant turn at the end.
+
+    A turn that was paused goes on in the next assistant message, so all of these at the end count.
+    """
+    found: list[dict[str, Any]] = []
+    for message in reversed(messages):
+        if message["role"] != "assistant":
+            break
+        found[:0] = [block for block in blocks_of(message) if block["type"] == "tool_use"]
+    return found
+
+
+def results_message(calls: Sequence[ToolCall], messages: Sequence[Message]) -> Message:
+    """The one user message that answers all calls of the turn at the end of ``messages``, in block order."""
+    toolsets = {block["id"]: block.get("toolset_name") for block in open_calls(messages)}
+    return {"role": "user", "content": [call.result_block(toolsets.get(call.call_id)) for call in calls]}
 
 
 def text_of(message: Message) -> str:

@@ -22,7 +22,7 @@ from .heartbeat import Heartbeat
 from .leases import Lease
 from .model_call import build_request, get_client, stream_answer
 from .model_errors import ModelCallError, ModelCallStopped, retry_delay
-from .states import ApprovalKind, CallStatus, Outcome, RunStatus
+from .states import TERMINAL, ApprovalKind, CallStatus, Outcome, RunStatus
 from .steps import (
     EDITED,
     MISMATCH,
@@ -44,6 +44,7 @@ from .tools import InvalidToolInput, ToolContext, ToolOutcome
 logger = logging.getLogger(__name__)
 
 Effect = CallModel | RunTool
+_Begun = tuple[CallStatus, int, int]
 
 
 class Loop:
@@ -84,7 +85,8 @@ class Loop:
         self._dirty = False
         self._progress = False
         self._pause = 0.0
-        self._intent: ToolCall | None = None  # Its start is stored and it has not begun.
+        # A call whose start is stored and that has not begun, and what it was before.
+        self._intent: tuple[ToolCall, _Begun] | None = None
         self._happened: list[Event] = []  # Told only once it is stored.
 
     def events(self) -> Generator[Event, None, AgentResult]:
@@ -115,10 +117,13 @@ class Loop:
     def _abandon(self) -> None:
         """Whoever watched has gone away between two effects: hand the run back in good order."""
         with suppress(Exception):
-            call = self._intent
-            if call is not None and call.decision is None:
-                # It is known not to have begun, so it must not end up in doubt.
-                call.status, call.attempts = CallStatus.READY, call.attempts - 1
+            if self._intent is not None:
+                # It is known not to have begun, so it must not end up in doubt. What a person decided about
+                # it was used up by its start and stands.
+                call, before = self._intent
+                _take_back(call, before)
+                if call.status is not CallStatus.STARTED:
+                    call.status = CallStatus.READY
                 self.checkpoint.touch(call)
             if self.checkpoint.status is RunStatus.RUNNING:
                 self._hand_back()
@@ -134,6 +139,8 @@ class Loop:
             return self._follow(self.checkpoint.requested)
         elif not self.checkpoint.error_code:
             self.checkpoint.error = ""
+        if self.checkpoint.total_cost_usd is None and not self.checkpoint.iterations:
+            self.checkpoint.total_cost_usd = self.agent.cost_so_far()  # The price may have been added since.
         while True:
             step = self._commit(self._settle())
             happened, self._happened = self._happened, []
@@ -148,6 +155,8 @@ class Loop:
         self._count_time()
         while checkpoint.status is RunStatus.RUNNING:
             step = next_step(checkpoint)
+            if isinstance(step, RunTool):
+                self._refresh_effect(step.call)
             if isinstance(step, (CallModel, RunTool)):
                 return step
             self._dirty = True
@@ -167,6 +176,13 @@ class Loop:
                     checkpoint.error_code, checkpoint.error = error_code, error
         return None
 
+    def _refresh_effect(self, call: ToolCall) -> None:
+        """A call that is about to start runs as the tool is now, not as it was when it was asked for."""
+        tool = self.agent.callable_tools.get(call.name)
+        if tool is not None and (call.effect, call.on_interrupt) != (tool.effect, tool.on_interrupt):
+            call.effect, call.on_interrupt = tool.effect, tool.on_interrupt
+            self.checkpoint.touch(call)
+
     def _commit(self, step: Effect | None) -> Effect | None:
         """Save what is new, with the intent of the next step; the step to perform, or None to end here."""
         while True:
@@ -176,7 +192,10 @@ class Loop:
                     self._save(step)
                 return step
             except RunRequestedError as asked:
-                self._follow(asked.request)
+                if asked.request == "pause" and self.checkpoint.status in TERMINAL:
+                    self._save(None, heed=False)  # It ended before it could be paused.
+                else:
+                    self._follow(asked.request)
                 return None
             except ApprovalUnusableError as refused:
                 call = next(c for c in self.checkpoint.calls if c.call_id == refused.call_id)
@@ -197,7 +216,8 @@ class Loop:
             return True
         if not self._dirty:
             return False
-        # Results of read-only tools may ride with the next commit if that comes soon: lost, they are got again.
+        # Results of read-only tools may ride with the next commit if that comes soon: lost, they are got
+        # again.
         soon = get_clock().monotonic() - self._saved_at < self._settings.flush_seconds
         read_only = all(
             c.effect == "none" and c.started_token == 0 for c in self.checkpoint.unsaved_calls.values()
@@ -214,19 +234,19 @@ class Loop:
 
     def _save(self, step: Effect | None, *, heed: bool = True) -> None:
         call = self._intended(step)
-        before = (call.status, call.started_token, call.attempts) if call else None
+        intent = None
         if call is not None:
+            intent = call, (call.status, call.started_token, call.attempts)
             call.start(self.checkpoint.token)
             self.checkpoint.touch(call)
         reach("save.before")
         try:
             self.store.save(self.checkpoint, self.lease, progress=self._progress, heed=heed)
         except (RunRequestedError, ApprovalUnusableError):
-            if call is not None and before is not None:
-                call.status, call.started_token, call.attempts = before
-                call.consuming = False
+            if intent is not None:
+                _take_back(*intent)
             raise
-        self._intent = call
+        self._intent = intent
         self._dirty = self._progress = False
         self._saved_at = get_clock().monotonic()
         reach("save.done")
@@ -260,6 +280,9 @@ class Loop:
         until, self._pause = get_clock().monotonic() + self._pause, 0.0
         while (left := until - get_clock().monotonic()) > 0 and not self._abort_model_call():
             get_clock().sleep(min(left, 1.0))
+            if self.lease.deadline - get_clock().monotonic() < self.lease.seconds / 2:
+                # The heartbeat sees to this only where other processes share the runs.
+                self._heartbeat.request = self.store.renew(self.lease)
 
     def _check_lease(self) -> None:
         # A process that was stopped for longer than its lease must not start anything: by its own clock,
@@ -323,14 +346,17 @@ class Loop:
     def _run_tool(self, call: ToolCall) -> Generator[Event, None, None]:
         tool = self.agent.callable_tools.get(call.name)
         if tool is None:
-            call.finish(Outcome.REFUSED, f"Tool {call.name!r} not found.", is_error=True)
+            if call.status is CallStatus.STARTED and call.effect == "external":
+                call.finish(Outcome.UNKNOWN, UNKNOWN, is_error=True)
+            else:
+                call.finish(Outcome.REFUSED, f"Tool {call.name!r} not found.", is_error=True)
             self._finished(call)
             return
         yield ToolStarted(call.call_id, call.name, call.arguments)
         self._intent = None
         reach("tool.before")
         if tool.atomic and self.store.keeps_transactions:
-            self._run_atomic(call)
+            call = self._run_atomic(call)
         else:
             self._record(call, self._outcome(call))
         reach("tool.returned")
@@ -345,8 +371,8 @@ class Loop:
             return ToolOutcome(kind="failed", content=exc.message)
         return tool.run(arguments, self._context(call), result_limit=self._settings.result_limit)
 
-    def _run_atomic(self, call: ToolCall) -> None:
-        """The tool's own writes and its result in one commit, or neither."""
+    def _run_atomic(self, call: ToolCall) -> ToolCall:
+        """The tool's own writes and its result in one commit, or neither; the call as it is after that."""
         try:
             with self.store.transaction():
                 outcome = self._outcome(call)
@@ -358,8 +384,9 @@ class Loop:
                 try:
                     self._save(step)
                 except (RunRequestedError, ApprovalUnusableError):
-                    # What was asked is followed at the next boundary; what was done is recorded now.
+                    # What was done is recorded now; what was asked is followed at the next boundary.
                     self._save(None, heed=False)
+                    self._dirty = True
         except _RollBack as undone:
             self._record(call, undone.outcome)
         except (LeaseLostError, RunRequestedError):
@@ -370,12 +397,13 @@ class Loop:
             self._reload()
             call = next(c for c in self.checkpoint.calls if c.call_id == call.call_id)
             self._record(call, failed(exc, self._settings.result_limit))
+        return call
 
     def _reload(self) -> None:
         stored = self.store.load(self.lease.run_id)
         if stored is None or stored.token != self.lease.token:
             raise LeaseLostError(self.lease.run_id, self.lease.token)
-        self.checkpoint = stored
+        self.checkpoint, self._intent = stored, None
 
     def _record(self, call: ToolCall, outcome: ToolOutcome) -> None:
         content = outcome.content
@@ -427,6 +455,12 @@ class _RollBack(Exception):  # noqa: N818 (a jump, not an error)
     def __init__(self, outcome: ToolOutcome) -> None:
         self.outcome = outcome
         super().__init__()
+
+
+def _take_back(call: ToolCall, before: _Begun) -> None:
+    """Undo ``ToolCall.start``."""
+    call.status, call.started_token, call.attempts = before
+    call.consuming = False
 
 
 def _container_id(checkpoint: AgentCheckpoint) -> str | None:

@@ -23,6 +23,7 @@ UNKNOWN = (
 )
 MISMATCH = "The approval does not match this call, so it was not run."
 CANCELLED = "Cancelled before completion."
+PAUSED = "The turn was paused, so this call was not run. Call it again if it is still needed."
 CANCELLED_UNKNOWN = (
     "The run was cancelled while this call was in progress. Whether it took effect is unknown."
 )
@@ -168,8 +169,9 @@ def _model_step(checkpoint: AgentCheckpoint) -> Step:
             return Finish(
                 RunStatus.FAILED,
                 error_code="cost_unknown",
-                error=f"The price of model {checkpoint.prefix['model']!r} is not known, so max_cost_usd "
-                "cannot be kept. Add the model to ANVIL['PRICES'], or take the limit off the agent.",
+                error=f"A price of this run (model {checkpoint.prefix['model']!r}) is not known, so "
+                "max_cost_usd cannot be kept. Add the model to ANVIL['PRICES'] and resume the run; if it was "
+                "billed before that, start a new one.",
             )
         if checkpoint.total_cost_usd >= limits.max_cost_usd:
             return Finish(RunStatus.DONE, "max_cost")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from django.db import transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q
+from django.db.models.functions import Least
 
 from .. import exactjson
 from ..calls import Decision, ToolCall
@@ -25,6 +26,7 @@ def record(
         AlreadyDecidedError: Somebody was faster.
         ApprovalExpiredError: Its time is over.
     """
+    decision = decision.storable()
     alias = approval._state.db or "default"
     verdict = ApprovalStatus.APPROVED if decision.approved else ApprovalStatus.REJECTED
     if decision.channel == "expiry":
@@ -72,7 +74,8 @@ def queued_values() -> dict[str, Any]:
         "attempt": 0,
         "next_attempt_at": None,
         "recoveries": 0,
-        "pauses": 0,
+        # A paused turn stays one, or the run would end with it; only the count begins anew.
+        "pauses": Least(F("pauses"), 1),
         "lease_owner": "",
         "lease_until": None,
         "pause_requested": False,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,7 +20,7 @@ from ..errors import (
     UnknownRunError,
 )
 from ..leases import Lease
-from ..states import RESUMABLE, CallStatus, RunStatus, sources
+from ..states import RESUMABLE, TERMINAL, CallStatus, RunStatus, sources
 from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
 
 
@@ -32,6 +32,7 @@ class _Stored:
     owner: str = ""
     expires: float = 0.0
     request: Request | None = None
+    user: Any = None
 
     @property
     def status(self) -> RunStatus:
@@ -60,6 +61,7 @@ class MemoryStateStore(StateStore):
         checkpoint = AgentCheckpoint.from_dict({**state, "messages": messages})
         checkpoint.token = stored.token
         checkpoint.saved_count = len(messages)
+        checkpoint.requested = stored.request
         return checkpoint
 
     def put(self, checkpoint: AgentCheckpoint) -> None:
@@ -87,6 +89,14 @@ class MemoryStateStore(StateStore):
         state = checkpoint.to_dict()
         del state["messages"]
         stored.state = exactjson.loads(exactjson.dumps(state))
+
+    def create(self, checkpoint: AgentCheckpoint, *, user: Any = None) -> None:
+        with self._lock:
+            super().create(checkpoint)
+            self._runs[checkpoint.run_id].user = user
+
+    def user_loader(self, run_id: str) -> Callable[[], Any]:
+        return lambda: self._runs[run_id].user
 
     def delete(self, run_id: str) -> bool:
         with self._lock:
@@ -145,7 +155,9 @@ class MemoryStateStore(StateStore):
                 stored.expires = get_clock().monotonic() + lease.seconds
                 lease.extend(get_clock().monotonic())
             else:
-                stored.owner, stored.request = "", None
+                stored.owner = ""
+                if checkpoint.status in TERMINAL or checkpoint.status is RunStatus.PAUSED:
+                    stored.request = None
 
     def renew(self, lease: Lease) -> Request | None:
         with self._lock:
@@ -172,8 +184,14 @@ class MemoryStateStore(StateStore):
             return True
 
     def _queue(self, stored: _Stored) -> None:
-        cleared: dict[str, Any] = {"error": "", "error_code": "", "attempt": 0, "next_attempt_at": None}
-        stored.state.update(status=str(RunStatus.QUEUED), recoveries=0, pauses=0, **cleared)
+        cleared = dict.fromkeys(("error", "error_code", "stop_reason"), "")
+        stored.state.update(
+            status=str(RunStatus.QUEUED), attempt=0, next_attempt_at=None, recoveries=0, **cleared
+        )
+        # A paused turn stays one, or the run would end with it; only the count begins anew.
+        stored.state["pauses"] = min(stored.state["pauses"], 1)
+        if stored.request == "pause":
+            stored.request = None
 
     def request(self, run_id: str, request: Request) -> bool:
         with self._lock:
@@ -199,6 +217,7 @@ class MemoryStateStore(StateStore):
                 raise AlreadyDecidedError(f"Call {call_id!r}", "decided", by)
             if call.expires_at is not None and call.expires_at <= get_clock().now():
                 raise DecisionError(f"The time to decide call {call_id!r} is over; it counts as a no.")
+            decision = decision.storable()
             digest = call.digest(run_id, decision.edited_input)
             call.decision = replace(decision, decided_at=get_clock().now(), digest=digest)
             stored.state["calls"] = [c.to_dict() for c in calls]

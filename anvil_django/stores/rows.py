@@ -68,8 +68,6 @@ def call_row(run_pk: int, call: ToolCall, now: Any) -> ToolCallRow:
         call_id=call.call_id,
         name=call.name[:128],
         input=exactjson.dumps(call.input),
-        effect=call.effect,
-        on_interrupt=call.on_interrupt or "",
         created_at=now,
         **call_values(call, now),
     )
@@ -79,6 +77,8 @@ def call_values(call: ToolCall, now: Any) -> dict[str, Any]:
     """The columns of a tool call that change."""
     done = call.status is CallStatus.DONE
     values = {
+        "effect": call.effect,
+        "on_interrupt": call.on_interrupt or "",
         "status": str(call.status),
         "outcome": str(call.outcome) if call.outcome else "",
         "attempts": call.attempts,
@@ -153,10 +153,10 @@ def _read_messages(run: Run, calls: list[ToolCall]) -> tuple[list[dict[str, Any]
     messages: list[dict[str, Any]] = []
     for seq, role, content in rows.values_list("seq", "role", "content"):
         if seq > len(messages):  # The number left free for the results of the turn before.
-            messages.append(results_message(by_seq[len(messages) - 1]))
+            messages.append(results_message(by_seq[len(messages) - 1], messages))
         messages.append({"role": role, "content": exactjson.loads(content)})
     if run.message_count > len(messages):
-        messages.append(results_message(by_seq[len(messages) - 1]))
+        messages.append(results_message(by_seq[len(messages) - 1], messages))
     return messages, by_seq.get(len(messages) - 1, [])
 
 

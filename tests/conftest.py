@@ -1,0 +1,24 @@
+"""What more than one test module needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from anvil_django.clock import FixedClock
+from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
+from anvil_django.testing import fixed_clock
+
+
+@pytest.fixture(params=["memory", pytest.param("django", marks=pytest.mark.django_db)])
+def store(request: pytest.FixtureRequest) -> StateStore:
+    """Each store in turn: a run must not know where it is kept."""
+    return MemoryStateStore() if request.param == "memory" else DjangoStateStore()
+
+
+@pytest.fixture
+def clock() -> Iterator[FixedClock]:
+    """Time that stands still until the test moves it."""
+    with fixed_clock() as fixed:
+        yield fixed
