@@ -34,6 +34,7 @@ class Agent:
         max_tokens_total: Most tokens (input, cached and output) over the whole life of a run.
         max_seconds: Most time a run may spend advancing; waiting for people or for a worker does not count.
         max_pauses: Most ``pause_turn`` answers in a row.
+        on_limit: What happens at a limit: ``"stop"`` ends the run, ``"ask"`` asks a person for more.
         cache: Prompt caching: ``"5m"``, ``"1h"`` or None for none.
         params: Further request parameters (``thinking``, ``output_config``, ``betas``, ...).
 
@@ -52,6 +53,7 @@ class Agent:
     max_tokens_total: int | None = None
     max_seconds: float | None = None
     max_pauses: int = 10
+    on_limit: str = "stop"
     cache: str | None = "5m"
     params: Mapping[str, Any] = field(default_factory=dict)
 
@@ -83,6 +85,7 @@ class Agent:
             max_tokens_total=self.max_tokens_total,
             max_seconds=self.max_seconds,
             max_pauses=self.max_pauses,
+            on_limit=self.on_limit,
         )
 
     @cached_property

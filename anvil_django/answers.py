@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from . import history
@@ -14,9 +13,10 @@ from .checkpoint import AgentCheckpoint, MessageMeta
 from .clock import get_clock
 from .conf import get_settings
 from .cost import Usage, add_cost, price
+from .limits import FIELDS
 from .model_call import Answer
 from .states import ApprovalKind, Outcome, RunStatus
-from .steps import CANCELLED, PAUSED
+from .steps import CANCELLED, DECLINED, PAUSED
 from .tools import InvalidToolInput, Tool, ToolContext
 
 UNUSABLE_INPUT = (
@@ -96,7 +96,7 @@ class AnswerReader:
             checkpoint.open_turn(calls)
             for call in calls:
                 if call.call_id in asked:
-                    self._admit(call, usable=call.call_id not in unusable)
+                    self._admit(checkpoint, call, usable=call.call_id not in unusable)
                 else:
                     call.finish(Outcome.CANCELLED, PAUSED, is_error=True)
         else:
@@ -116,13 +116,15 @@ class AnswerReader:
             on_interrupt=tool.on_interrupt if tool else None,
         )
 
-    def _admit(self, call: ToolCall, *, usable: bool) -> None:
+    def _admit(self, checkpoint: AgentCheckpoint, call: ToolCall, *, usable: bool) -> None:
         """Refuse the call, let it wait for a person, or leave it ready to run."""
         tool = self.agent.callable_tools.get(call.name)
         if tool is None:
             call.finish(Outcome.REFUSED, f"Tool {call.name!r} not found.", is_error=True)
         elif not usable:
             call.finish(Outcome.REFUSED, UNUSABLE_INPUT, is_error=True)
+        elif call.subject in checkpoint.rejected:
+            call.finish(Outcome.DECLINED, DECLINED, is_error=True)
         else:
             try:
                 arguments = tool.validate(call.input)
@@ -136,13 +138,34 @@ class AnswerReader:
 
 
 def ask(call: ToolCall, tool: Tool | None, payload: Any, kind: ApprovalKind = ApprovalKind.TOOL) -> None:
-    """Let a call wait for a person, under the tool's reviewers and time limit."""
+    """Let a call wait for a person, under the tool's rules of review."""
     call.wait(kind, payload)
-    ttl: timedelta | None = tool.approval_ttl if tool else None
-    ttl = ttl or get_settings().default_approval_ttl()
-    call.reviewers = tool.reviewers if tool else None
+    now, ttl = get_clock().now(), get_settings().default_approval_ttl()
+    if tool is not None:
+        ttl = tool.approval_ttl or ttl
+        call.reviewers, call.needed = tool.reviewers, tool.approvals
+        if tool.escalate_to is not None and tool.escalate_after is not None:
+            call.escalate_to, call.escalate_at = tool.escalate_to, now + tool.escalate_after
     # An outcome in doubt does not become known by waiting: only a question for permission expires.
-    call.expires_at = get_clock().now() + ttl if ttl and kind is ApprovalKind.TOOL else None
+    call.expires_at = now + ttl if ttl and kind is not ApprovalKind.IN_DOUBT else None
+
+
+def ask_for_more(checkpoint: AgentCheckpoint, agent: Agent, reached: str, used: str) -> ToolCall:
+    """Ask a person whether the run may use more than its limit; the question, in the form of a call."""
+    allowed = getattr(checkpoint.limits, FIELDS[reached])
+    # By default as much again as the agent begins with.
+    more = getattr(agent.limits, FIELDS[reached]) or allowed
+    question = ToolCall(
+        call_id=f"limit-{checkpoint.revision}",
+        name=reached,
+        input={"limit": reached, "used": used, "allowed": str(allowed), "raise_by": str(more)},
+        seq=len(checkpoint.messages),
+        index=0,
+        effect="limit",
+    )
+    ask(question, None, None, ApprovalKind.LIMIT)
+    checkpoint.question = question
+    return question
 
 
 def _refusal_text(details: dict[str, Any] | None) -> str:

@@ -1,23 +1,57 @@
-"""The one door to decide: who may, what the decision is bound to, and waking the run."""
+"""The one door to decide: the verdicts, claiming a case, and what happens when nobody decides in time."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 from django.db import router, transaction
+from django.db.models import Q
 
-from . import queue
+from . import audit, exactjson, queue, reviewers
 from .agents import get_agent
-from .calls import Decision
-from .errors import DecisionError, NotAllowedError, UnknownAgentError
+from .calls import Decision, ToolCall
+from .conf import get_settings
+from .errors import (
+    AlreadyDecidedError,
+    ClaimedError,
+    DecisionError,
+    NotAllowedError,
+    UnfitDecisionError,
+    UnknownAgentError,
+)
+from .limits import check_raise
 from .models import Approval, Run
-from .states import ApprovalKind
+from .reviewers import PERMISSION, may_decide, name_of
+from .states import ApprovalKind, ApprovalStatus, Channel, Verdict
+from .stores.database_time import database_now
 from .stores.decisions import record
 from .stores.rows import read_call
-from .tools import InvalidToolInput
+from .tools import InvalidToolInput, Tool, ToolContext
 
-PERMISSION = "anvil_django.decide_approval"
+__all__ = [
+    "PERMISSION",
+    "answer",
+    "approve",
+    "claim",
+    "expire_overdue",
+    "may_decide",
+    "may_see",
+    "overdue_escalations",
+    "reject",
+    "release",
+    "settle",
+]
+
+logger = logging.getLogger(__name__)
+
 VIEW_PERMISSION = "anvil_django.view_approval"
+NOBODY = "nobody in time"
+
+
+# Verdicts.
 
 
 def approve(
@@ -27,49 +61,208 @@ def approve(
     reason: str = "",
     edited_input: dict[str, Any] | None = None,
     answer: Any = None,
-    channel: str = "code",
+    channel: str = Channel.CODE,
 ) -> Approval:
-    """Say yes: run the call, with the given arguments if any; or answer in the tool's place.
+    """Say yes: run the call, with the given arguments if any.
 
     For a call in doubt: it did not happen, so run it; with an answer, it happened and this is its result.
+    For a limit: raise it, by ``edited_input["raise_by"]`` if given.
 
     Args:
         approval: What is decided.
         user: The authenticated person; never taken from a request's body.
         reason: Why.
-        edited_input: Other arguments for the same tool, checked against its schema.
+        edited_input: Other arguments for the same tool. They are checked against its schema, and its approval
+            rule is asked about them; with a quorum, the other people have to agree to them too.
         answer: A result in the tool's place.
-        channel: Where the decision was taken: admin, api, command or code.
+        channel: Where the decision was taken (``Channel``).
 
     Raises:
-        NotAllowedError: This person may not decide.
+        NotAllowedError: This person may not decide this case; the message says why.
+        ClaimedError: Somebody else is reading it.
         AlreadyDecidedError: Somebody was faster; the message says who.
         ApprovalExpiredError: Its time is over.
-        DecisionError: The arguments do not fit the tool.
+        UnfitDecisionError: The arguments do not fit the tool.
     """
-    if edited_input is not None:
-        _check_edited(approval, edited_input)
-    return _decide(
-        approval, user, channel, approved=True, reason=reason, edited_input=edited_input, answer=answer
-    )
+    verdict = {"approved": True, "reason": reason, "edited_input": edited_input, "answer": answer}
+    return _decide(approval, user, channel, **verdict)
 
 
-def reject(approval: Approval, *, user: Any, reason: str, channel: str = "code") -> Approval:
+def reject(approval: Approval, *, user: Any, reason: str, channel: str = Channel.CODE) -> Approval:
     """Say no: the call does not run and the model is told so, with the reason.
 
-    For a call in doubt: tell the agent that its outcome is unknown.
+    For a call in doubt: tell the agent that its outcome is unknown. For a limit: the run ends at it.
 
     Raises:
-        As ``approve``, and DecisionError without a reason.
+        As ``approve``, and UnfitDecisionError without a reason.
     """
-    if not reason.strip():
-        raise DecisionError("Give a reason for the rejection; it is told to the agent.")
     return _decide(approval, user, channel, approved=False, reason=reason)
 
 
-def may_decide(user: Any) -> bool:
-    """Whether this person may decide approvals at all."""
-    return bool(user.is_authenticated and user.is_active and user.has_perm(PERMISSION))
+def answer(
+    approval: Approval, *, user: Any, answer: Any, reason: str = "", channel: str = Channel.CODE
+) -> Approval:
+    """Answer in the tool's place: the call does not run, and this is its result.
+
+    Raises:
+        As ``approve``, and UnfitDecisionError for a limit or an empty answer.
+    """
+    if answer is None:
+        raise UnfitDecisionError("Give the answer that the agent is told as the result of the call.")
+    return _decide(approval, user, channel, approved=True, reason=reason, answer=answer)
+
+
+def settle(
+    approval: Approval,
+    *,
+    user: Any,
+    verdict: str,
+    result: Any = None,
+    reason: str = "",
+    channel: str = Channel.CODE,
+) -> Approval:
+    """Settle a call in doubt.
+
+    Args:
+        verdict: ``"happened"`` (with the result), ``"not_happened"`` (run it) or ``"unknown"`` (tell the
+            agent that nobody knows; needs a reason).
+        result: What the tool would have returned.
+
+    Raises:
+        As ``approve``, and UnfitDecisionError if the case is not in doubt or the verdict is none of these.
+    """
+    _demand(approval, user)
+    if approval.kind != str(ApprovalKind.IN_DOUBT):
+        raise UnfitDecisionError("Only a call in doubt can be settled; approve or reject this one.")
+    if verdict == Verdict.HAPPENED:
+        if result is None:
+            raise UnfitDecisionError("Give the result of the call; the agent goes on from it.")
+        return approve(approval, user=user, answer=result, reason=reason, channel=channel)
+    if result is not None:
+        raise UnfitDecisionError(f'A result goes with the verdict "happened", not with {verdict!r}.')
+    if verdict == Verdict.NOT_HAPPENED:
+        return approve(approval, user=user, reason=reason, channel=channel)
+    if verdict == Verdict.UNKNOWN:
+        return reject(approval, user=user, reason=reason, channel=channel)
+    raise UnfitDecisionError(f'verdict must be "happened", "not_happened" or "unknown", not {verdict!r}.')
+
+
+def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Approval:
+    _demand(approval, user)
+    decision = Decision(reviewer=name_of(user), channel=str(channel), **verdict)
+    decision.check()
+    _check_fit(approval, decision, user)
+    _check_claim(approval, user)
+    alias = router.db_for_write(Run)
+    call = read_call(approval.call)
+    if not _is_as_asked(approval, call):
+        raise DecisionError("The stored arguments of this call are not those that were asked about.")
+    with transaction.atomic(using=alias):
+        recorded = record(approval, call, decision, user=user, user_key=str(user.pk))
+        audit.log_decision(approval, recorded.row, user)
+        if recorded.queued:
+            queue.ring(approval.run.run_id, using=alias)
+    approval.refresh_from_db()
+    return approval
+
+
+def _is_as_asked(approval: Approval, call: ToolCall) -> bool:
+    """Whether the stored call is still the one that the approval was bound to when it was asked for."""
+    edited = exactjson.loads(approval.proposal) if approval.proposal else None
+    agreed = next((row for row in reversed(approval.decisions.all()) if row.approved), None)
+    given = exactjson.loads(agreed.answer) if agreed is not None and agreed.answer else None
+    return call.digest(approval.run.run_id, edited, given) == approval.digest
+
+
+def _demand(approval: Approval, user: Any) -> None:
+    if why := reviewers.why_not(user, approval):
+        raise NotAllowedError(why)
+
+
+def _check_fit(approval: Approval, decision: Decision, user: Any) -> None:
+    if not decision.approved and not decision.reason.strip():
+        raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.")
+    if approval.kind == str(ApprovalKind.LIMIT):
+        if decision.answer is not None:
+            raise UnfitDecisionError("A limit is raised or it is not; it cannot be answered.")
+        if decision.edited_input is not None:
+            if set(decision.edited_input) != {"raise_by"}:
+                raise UnfitDecisionError('For a limit, give {"raise_by": amount} and nothing else.')
+            check_raise(approval.tool, decision.edited_input["raise_by"])
+    elif decision.edited_input is not None:
+        if approval.kind == str(ApprovalKind.IN_DOUBT):
+            raise UnfitDecisionError(
+                "The arguments of a call in doubt cannot be edited: it may have happened with them."
+            )
+        _check_edited(approval, decision, user)
+
+
+def _check_edited(approval: Approval, decision: Decision, user: Any) -> None:
+    try:
+        tool: Tool = get_agent(approval.run.agent).callable_tools[approval.tool]
+        arguments = tool.validate(decision.storable().edited_input)
+    except (UnknownAgentError, KeyError):
+        raise DecisionError(
+            f"The tool {approval.tool!r} is not available here, so edits cannot be checked."
+        ) from None
+    except InvalidToolInput as exc:
+        raise UnfitDecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
+    # The rule is asked about the new arguments too. Its yes is this person's to give; a rule that fails for
+    # them leaves nobody knowing whether one person is enough.
+    context = ToolContext(approval.run.run_id, approval.call.call_id, "", user=user, decision=decision)
+    gate = tool.gate(arguments, context)
+    if gate.failed:
+        raise UnfitDecisionError(f"{gate.reason} Edit them otherwise, or reject the call.")
+
+
+# Claims.
+
+
+def claim(approval: Approval, *, user: Any) -> Approval:
+    """Keep others from deciding the case while this person reads it, for ``claim_seconds``.
+
+    Raises:
+        NotAllowedError, AlreadyDecidedError: It is not this person's to decide, or not any more.
+        ClaimedError: Somebody else claimed it first.
+    """
+    _demand(approval, user)
+    stale = database_now(-timedelta(seconds=get_settings().claim_seconds))
+    free = Q(claimed_by=None) | Q(claimed_by=user.pk) | Q(claimed_at__lt=stale)
+    pending = Approval.objects.filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
+    claimed = pending.filter(free).update(
+        claimed_by=user.pk, claimed_name=name_of(user)[:200], claimed_at=database_now()
+    )
+    approval.refresh_from_db()
+    if not claimed:
+        _check_claim(approval, user)
+        raise AlreadyDecidedError(f"The call of {approval.tool!r}", approval.status)
+    return approval
+
+
+def release(approval: Approval, *, user: Any) -> Approval:
+    """Give a claim back; nothing happens if there is none.
+
+    Raises:
+        NotAllowedError: This person may not decide the case.
+        ClaimedError: The claim is somebody else's.
+    """
+    _demand(approval, user)
+    mine = Approval.objects.filter(pk=approval.pk, claimed_by=user.pk)
+    released = mine.update(claimed_by=None, claimed_name="", claimed_at=None)
+    approval.refresh_from_db()
+    if not released:
+        _check_claim(approval, user)
+    return approval
+
+
+def _check_claim(approval: Approval, user: Any) -> None:
+    pending = Approval.objects.filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
+    fresh = pending.filter(
+        claimed_at__gte=database_now(-timedelta(seconds=get_settings().claim_seconds))
+    ).exclude(claimed_by=None)
+    other = fresh.exclude(claimed_by=user.pk).values_list("claimed_name", flat=True).first()
+    if other is not None:
+        raise ClaimedError(f"The call of {approval.tool!r}", other)
 
 
 def may_see(user: Any) -> bool:
@@ -77,39 +270,34 @@ def may_see(user: Any) -> bool:
     return may_decide(user) or bool(user.has_perm(VIEW_PERMISSION))
 
 
-def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Approval:
-    if not may_decide(user):
-        raise NotAllowedError(f"You need the permission {PERMISSION} to decide approvals.")
-    decision = Decision(reviewer=_name(user), channel=channel, **verdict)
-    decision.check()
-    alias = router.db_for_write(Run)
-    call = read_call(approval.call)
-    if call.digest(approval.run.run_id) != approval.digest:
-        raise DecisionError("The stored arguments of this call are not those that were asked about.")
-    with transaction.atomic(using=alias):
-        if record(approval, call, decision, user=user, user_key=str(user.pk)):
-            queue.ring(approval.run.run_id, using=alias)
-    approval.refresh_from_db()
-    return approval
+# Time.
 
 
-def _name(user: Any) -> str:
-    full = user.get_full_name() if hasattr(user, "get_full_name") else ""
-    name = str(user.get_username()) if hasattr(user, "get_username") else str(user)
-    return f"{full} ({name})" if full and full != name else name or f"user {user.pk}"
+def expire_overdue() -> list[Approval]:
+    """Count every case whose time is over as a no, and have its run go on; the cases that were."""
+    expired = []
+    overdue = Approval.objects.filter(
+        status=str(ApprovalStatus.PENDING), expires_at__lte=database_now()
+    ).select_related("run", "call")
+    for approval in list(overdue.order_by("id")[:500]):
+        decision = Decision(approved=False, reviewer=NOBODY, channel=str(Channel.EXPIRY))
+        alias = router.db_for_write(Run)
+        try:
+            with transaction.atomic(using=alias):
+                if record(approval, read_call(approval.call), decision).queued:
+                    queue.ring(approval.run.run_id, using=alias)
+        except DecisionError:
+            continue  # Somebody decided at the last moment.
+        expired.append(approval)
+    return expired
 
 
-def _check_edited(approval: Approval, edited_input: dict[str, Any]) -> None:
-    if approval.kind != str(ApprovalKind.TOOL):
-        raise DecisionError(
-            "The arguments of a call in doubt cannot be edited: it may have happened with them."
-        )
-    try:
-        tool = get_agent(approval.run.agent).callable_tools[approval.tool]
-        tool.validate(edited_input)
-    except (UnknownAgentError, KeyError):
-        raise DecisionError(
-            f"The tool {approval.tool!r} is not available here, so edits cannot be checked."
-        ) from None
-    except InvalidToolInput as exc:
-        raise DecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
+def overdue_escalations() -> Iterator[Approval]:
+    """The cases whose first reviewers have had their time, each once: the second group is to be told."""
+    due = Approval.objects.filter(
+        status=str(ApprovalStatus.PENDING), escalate_at__lte=database_now(), escalation_told_at=None
+    ).select_related("run", "call")
+    for approval in list(due.order_by("id")[:500]):
+        mine = Approval.objects.filter(pk=approval.pk, escalation_told_at=None)
+        if mine.update(escalation_told_at=database_now()):
+            yield approval

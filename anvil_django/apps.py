@@ -15,7 +15,8 @@ class AnvilConfig(AppConfig):
     def ready(self) -> None:
         from django.utils.module_loading import autodiscover_modules
 
-        from . import checks, queue  # noqa: F401 (registers system checks and queue signals)
+        from . import checks, notifications, queue  # noqa: F401 (checks register themselves)
 
         autodiscover_modules("agents")
         queue.connect(self)
+        notifications.connect()

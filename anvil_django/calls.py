@@ -8,8 +8,8 @@ from enum import StrEnum
 from typing import Any, Self
 
 from . import exactjson
-from .errors import DecisionError, NotJSONError
-from .states import ApprovalKind, CallStatus, Outcome
+from .errors import AlreadyDecidedError, DecisionError, NotJSONError
+from .states import ApprovalKind, CallStatus, Channel, Outcome, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +51,20 @@ class Decision:
         if self.edited_input is not None and not isinstance(self.edited_input, dict):
             raise DecisionError("Edited arguments must be an object, as the tool's input is.")
 
+    def verdict(self, kind: ApprovalKind) -> Verdict:
+        """What it says about a question of that kind."""
+        if self.channel == Channel.EXPIRY:
+            return Verdict.EXPIRED
+        if kind is ApprovalKind.IN_DOUBT:
+            if not self.approved:
+                return Verdict.UNKNOWN
+            return Verdict.NOT_HAPPENED if self.answer is None else Verdict.HAPPENED
+        if not self.approved:
+            return Verdict.REJECTED
+        if self.answer is not None:
+            return Verdict.ANSWERED
+        return Verdict.APPROVED if self.edited_input is None else Verdict.EDITED
+
     def storable(self) -> Self:
         """The decision with an answer and edited arguments that every store can keep.
 
@@ -60,8 +74,8 @@ class Decision:
         try:
             return replace(
                 self,
-                answer=exactjson.encode(self.answer, path="answer"),
-                edited_input=exactjson.encode(self.edited_input, path="edited_input"),
+                answer=_as_stored(self.answer, "answer"),
+                edited_input=_as_stored(self.edited_input, "edited_input"),
                 reason=exactjson.clean_text(self.reason),
                 reviewer=exactjson.clean_text(self.reviewer),
             )
@@ -109,12 +123,18 @@ class ToolCall:
     kind: ApprovalKind | None = None
     payload: Any = None
     reviewers: str | None = None
+    needed: int = 1
+    escalate_to: str | None = None
+    escalate_at: datetime | None = None
     expires_at: datetime | None = None
+    agreed: list[Decision] = field(default_factory=list)
     decision: Decision | None = None
     approval_id: Any = field(default=None, compare=False)
     """The store's own name for the approval, for the store alone."""
     consuming: bool = field(default=False, compare=False)
     """The next save uses the approval up."""
+    stored: bool = field(default=False, compare=False)
+    """The store has a copy."""
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -128,15 +148,45 @@ class ToolCall:
         """Whether a person still has to decide."""
         return self.status in {CallStatus.WAITING, CallStatus.IN_DOUBT} and self.decision is None
 
-    def digest(self, run_id: str, edited_input: dict[str, Any] | None = None) -> str:
-        """What a decision is bound to: run, call, tool and arguments, as stored."""
+    def digest(self, run_id: str, edited_input: dict[str, Any] | None = None, answer: Any = None) -> str:
+        """What a decision is bound to: run, call, tool, arguments and answer, as stored."""
         arguments = self.input if edited_input is None else edited_input
-        return exactjson.digest(run_id, self.call_id, self.name, arguments)
+        parts = (run_id, self.call_id, self.name, arguments)
+        return exactjson.digest(*parts) if answer is None else exactjson.digest(*parts, answer)
+
+    @property
+    def subject(self) -> str:
+        """What a rejection is about: the tool and the arguments, whatever the call."""
+        return exactjson.digest(self.name, self.input)
+
+    def take(self, decision: Decision, run_id: str) -> None:
+        """Take in one person's decision; with a quorum it stands once enough people agree to the same.
+
+        A person who changes the arguments or the answer begins a new round: what others agreed to before was
+        something else. One rejection rejects.
+
+        Raises:
+            AlreadyDecidedError: This person has agreed already.
+        """
+        if decision.approved and decision.edited_input is None and decision.answer is None and self.agreed:
+            last = self.agreed[-1]
+            decision = replace(decision, edited_input=last.edited_input, answer=last.answer)
+        digest = self.digest(run_id, decision.edited_input, decision.answer)
+        decision = replace(decision, digest=digest)
+        if decision.approved and self.needed > 1:
+            same = [d for d in self.agreed if d.digest == digest]
+            if any(d.reviewer == decision.reviewer for d in same):
+                raise AlreadyDecidedError(f"The call of {self.name!r}", "approved", decision.reviewer)
+            self.agreed = [*same, decision]
+            if len(self.agreed) < self.needed:
+                return
+        self.decision = decision
 
     def wait(self, kind: ApprovalKind, payload: Any = None) -> None:
         """Ask a person."""
         self.status = CallStatus.IN_DOUBT if kind is ApprovalKind.IN_DOUBT else CallStatus.WAITING
         self.kind, self.payload, self.decision, self.approval_id = kind, payload, None, None
+        self.agreed = []
 
     def start(self, token: int) -> None:
         """Note the intent to run it now; a decision that led here is used up by the save of this."""
@@ -177,7 +227,9 @@ class ToolCall:
         """As JSON values."""
         data = {key: getattr(self, key) for key in self.__dataclass_fields__ if key not in _PRIVATE}
         data["decision"] = self.decision.to_dict() if self.decision else None
-        data["expires_at"] = self.expires_at.isoformat() if self.expires_at else None
+        data["agreed"] = [decision.to_dict() for decision in self.agreed]
+        for name in ("expires_at", "escalate_at"):
+            data[name] = data[name].isoformat() if data[name] else None
         return {key: str(value) if isinstance(value, StrEnum) else value for key, value in data.items()}
 
     @classmethod
@@ -188,12 +240,19 @@ class ToolCall:
         known["outcome"] = Outcome(known["outcome"]) if known.get("outcome") else None
         known["kind"] = ApprovalKind(known["kind"]) if known.get("kind") else None
         known["decision"] = Decision.from_dict(known["decision"]) if known.get("decision") else None
-        if known.get("expires_at"):
-            known["expires_at"] = datetime.fromisoformat(known["expires_at"])
+        known["agreed"] = [Decision.from_dict(each) for each in known.get("agreed", ())]
+        for name in ("expires_at", "escalate_at"):
+            if known.get(name):
+                known[name] = datetime.fromisoformat(known[name])
         return cls(**known)
 
 
-_PRIVATE = frozenset({"approval_id", "consuming"})
+def _as_stored(value: Any, path: str) -> Any:
+    # Through text and back, so that the digest is that of what will be read.
+    return exactjson.loads(exactjson.dumps(exactjson.encode(value, path=path)))
+
+
+_PRIVATE = frozenset({"approval_id", "consuming", "stored"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,6 +55,8 @@ class AgentCheckpoint:
         approvals: What became of calls a person decided, by call id.
         stop_reason, error_code, error: Why it ended or waits; ``error`` is a sentence.
         limits: What the run may use in all.
+        question: The question whether it may use more, asked like a tool call; never part of the history.
+        rejected: The subjects (tool and arguments) that a person has said no to.
         active_seconds: Time spent advancing.
         pauses: ``pause_turn`` answers in a row.
         attempt: Failed attempts of the model call that is due.
@@ -81,6 +83,8 @@ class AgentCheckpoint:
     error_code: str = ""
     error: str = ""
     limits: Limits = field(default_factory=Limits)
+    question: ToolCall | None = None
+    rejected: list[str] = field(default_factory=list)
     metadata: dict[str, Any] = field(default_factory=dict)
     active_seconds: float = 0.0
     pauses: int = 0
@@ -111,9 +115,14 @@ class AgentCheckpoint:
                 payload=c.payload,
                 expires_at=c.expires_at,
             )
-            for c in self.calls
+            for c in self.questions
             if c.undecided
         ]
+
+    @property
+    def questions(self) -> list[ToolCall]:
+        """Every call a person may have to decide: those of the open turn, and that about a limit."""
+        return [*self.calls, self.question] if self.question is not None else self.calls
 
     @property
     def final_text(self) -> str:
@@ -181,6 +190,8 @@ class AgentCheckpoint:
             "prefix": self.prefix,
             "calls": [call.to_dict() for call in self.calls],
             "limits": self.limits.to_dict(),
+            "question": self.question.to_dict() if self.question else None,
+            "rejected": self.rejected,
             "metadata": self.metadata,
             "active_seconds": self.active_seconds,
             "pauses": self.pauses,
@@ -215,13 +226,14 @@ class AgentCheckpoint:
         more = ("error", "metadata", "active_seconds", "pauses", "attempt", "container", "recoveries")
         cost = data.get("total_cost_usd")
         return cls(
-            **{key: data[key] for key in (*plain, *more, "token", "revision") if key in data},
+            **{key: data[key] for key in (*plain, *more, "rejected", "token", "revision") if key in data},
             version=version,
             status=RunStatus(data["status"]),
             calls=[ToolCall.from_dict(call) for call in data.get("calls", ())],
             total_usage=Usage.from_dict(data.get("total_usage") or {}),
             total_cost_usd=None if cost is None else Decimal(cost),
             limits=Limits.from_dict(data.get("limits") or {}),
+            question=ToolCall.from_dict(data["question"]) if data.get("question") else None,
             next_attempt_at=_time(data.get("next_attempt_at")),
             updated_at=_time(data.get("updated_at")),
         )

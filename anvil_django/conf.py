@@ -52,6 +52,16 @@ class Settings:
     """Characters of JSON accepted as the input of a new run."""
     approval_ttl: float | timedelta | None = None
     """Seconds (or a timedelta) until an undecided approval expires and counts as a no; None: never."""
+    four_eyes: bool = True
+    """Whoever started a run cannot decide its cases."""
+    superuser_bypass: bool = False
+    """Superusers may decide any case: their own runs' too, and without being among the reviewers."""
+    claim_seconds: float = 900.0
+    """How long a reviewer's claim keeps others from deciding a case."""
+    notify_reviewers: bool = False
+    """Send an e-mail to the reviewers of each new case, and to those it is escalated to."""
+    base_url: str = ""
+    """Scheme and host of this site, for the links in those e-mails: https://example.com"""
     queue: str | None = None
     """Name of the django-q2 cluster that advances runs; None: the default cluster."""
     install_schedule: bool = True
@@ -81,6 +91,7 @@ _POSITIVE = (
     "backoff_seconds",
     "backoff_cap_seconds",
     "ticket_seconds",
+    "claim_seconds",
     "result_limit",
     "input_limit",
     "page_size",
@@ -113,6 +124,8 @@ def _type_problem(key: str, value: Any) -> str | None:
         wanted = "a number of seconds, a timedelta or None"
     elif name == "prices":
         good, wanted = isinstance(value, Mapping), "a dict"
+    elif name == "base_url":
+        good, wanted = isinstance(value, str), "a string"
     elif isinstance(default, bool):
         good, wanted = isinstance(value, bool), "True or False"
     elif isinstance(default, int):

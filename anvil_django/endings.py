@@ -31,8 +31,17 @@ def cancel(checkpoint: AgentCheckpoint) -> None:
             checkpoint.touch(call)
     if checkpoint.calls:
         checkpoint.close_turn()
+    close_question(checkpoint, CANCELLED)
     checkpoint.status, checkpoint.stop_reason = RunStatus.CANCELLED, "cancelled"
     checkpoint.error_code, checkpoint.error = "", "Cancelled by a person."
+
+
+def close_question(checkpoint: AgentCheckpoint, told: str) -> None:
+    """Nobody needs to decide about a limit any more."""
+    question = checkpoint.question
+    if question is not None and question.status is not CallStatus.DONE:
+        question.finish(Outcome.REJECTED, told, is_error=True)
+        checkpoint.touch(question)
 
 
 def fail_as_poison(checkpoint: AgentCheckpoint) -> None:

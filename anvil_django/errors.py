@@ -190,3 +190,20 @@ class NotAllowedError(DecisionError):
 
     code = "not_allowed"
     http_status = 403
+
+
+class UnfitDecisionError(DecisionError):
+    """What was given with the decision does not fit the case."""
+
+    code = "decision_unfit"
+    http_status = 422
+
+
+class ClaimedError(DecisionError):
+    """Somebody else is reading this case."""
+
+    code = "claimed"
+
+    def __init__(self, what: str, by: str) -> None:
+        self.by = by
+        super().__init__(f"{what} is claimed by {by}, who is reading it. Ask them to release it, or wait.")

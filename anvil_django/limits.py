@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
+from dataclasses import dataclass, replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, Self
 
-from .errors import AgentDefinitionError
+from .errors import AgentDefinitionError, UnfitDecisionError
+
+FIELDS = {
+    "max_iterations": "max_iterations",
+    "max_cost": "max_cost_usd",
+    "max_tokens_total": "max_tokens_total",
+    "max_seconds": "max_seconds",
+}
+"""The field behind each stop reason that a limit gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +26,8 @@ class Limits:
     max_tokens_total: int | None = None
     max_seconds: float | None = None
     max_pauses: int = 10
+    on_limit: str = "stop"
+    """"stop" ends the run at a limit, "ask" has a person decide whether it may use more."""
 
     def check(self, agent: str) -> None:
         """Raise AgentDefinitionError if a limit could never let a run start."""
@@ -26,6 +36,8 @@ class Limits:
                 f"Agent {agent!r}: max_cost_usd must be a Decimal such as Decimal('0.50'), "
                 f"not {self.max_cost_usd!r}."
             )
+        if self.on_limit not in {"stop", "ask"}:
+            raise AgentDefinitionError(f'Agent {agent!r}: on_limit must be "stop" or "ask".')
         for name in ("max_iterations", "max_cost_usd", "max_tokens_total", "max_seconds", "max_pauses"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -40,7 +52,17 @@ class Limits:
             "max_tokens_total": self.max_tokens_total,
             "max_seconds": self.max_seconds,
             "max_pauses": self.max_pauses,
+            "on_limit": self.on_limit,
         }
+
+    def raised(self, reached: str, by: Any) -> Self:
+        """These limits, with the one that ``reached`` names raised by an amount.
+
+        Raises:
+            UnfitDecisionError: The amount is not one.
+        """
+        name = FIELDS[reached]
+        return replace(self, **{name: getattr(self, name) + check_raise(reached, by)})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
@@ -49,3 +71,24 @@ class Limits:
         if known.get("max_cost_usd") is not None:
             known["max_cost_usd"] = Decimal(known["max_cost_usd"])
         return cls(**known)
+
+
+def check_raise(reached: str, by: Any) -> Any:
+    """The amount by which a limit is to be raised, in the type of the limit.
+
+    Raises:
+        UnfitDecisionError: It is not a number above zero, or not a whole one where things are counted.
+    """
+    try:
+        amount = Decimal(str(by)) if not isinstance(by, bool) else Decimal(0)
+    except InvalidOperation:
+        amount = Decimal(0)
+    counted = reached in {"max_iterations", "max_tokens_total"}
+    if not amount.is_finite() or amount <= 0 or (counted and amount != amount.to_integral_value()):
+        raise UnfitDecisionError(
+            f"raise_by must be {'a whole number' if counted else 'an amount'} above zero, not {by!r}; "
+            "nothing was decided."
+        )
+    if counted:
+        return int(amount)
+    return float(amount) if reached == "max_seconds" else amount

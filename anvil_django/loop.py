@@ -10,13 +10,13 @@ from typing import Any
 
 from . import endings, exactjson, history
 from .agents import Agent
-from .answers import AnswerReader, ask
+from .answers import AnswerReader, ask, ask_for_more
 from .boundaries import reach
 from .calls import ToolCall
 from .checkpoint import AgentCheckpoint, AgentResult
 from .clock import get_clock
 from .conf import Settings, get_settings
-from .errors import LeaseLostError
+from .errors import DecisionError, LeaseLostError
 from .events import Done, Event, IterationFinished, Retrying, Suspended, ToolFinished, ToolStarted
 from .heartbeat import Heartbeat
 from .leases import Lease
@@ -26,12 +26,15 @@ from .states import TERMINAL, ApprovalKind, CallStatus, Outcome, RunStatus
 from .steps import (
     EDITED,
     MISMATCH,
+    NOT_RAISED,
     UNKNOWN,
     AnswerCall,
+    AskLimit,
     AskPerson,
     CallModel,
     CloseTurn,
     Finish,
+    RaiseLimit,
     RunTool,
     Wait,
     needs_intent,
@@ -162,11 +165,17 @@ class Loop:
             self._dirty = True
             match step:
                 case AnswerCall(call, outcome, content, is_error):
+                    if outcome is Outcome.REJECTED and call.decision and call.decision.approved is False:
+                        checkpoint.rejected.append(call.subject)
                     call.finish(outcome, as_content(content, self._settings.result_limit), is_error=is_error)
                     checkpoint.touch(call)
                 case AskPerson(call, kind):
                     ask(call, self.agent.callable_tools.get(call.name), None, kind)
                     checkpoint.touch(call)
+                case AskLimit(reached, used):
+                    checkpoint.touch(ask_for_more(checkpoint, self.agent, reached, used))
+                case RaiseLimit(question):
+                    self._raise_limit(question)
                 case CloseTurn():
                     checkpoint.close_turn()
                 case Wait():
@@ -174,7 +183,18 @@ class Loop:
                 case Finish(status, stop_reason, error_code, error):
                     checkpoint.status, checkpoint.stop_reason = status, stop_reason
                     checkpoint.error_code, checkpoint.error = error_code, error
+                    endings.close_question(checkpoint, NOT_RAISED)
         return None
+
+    def _raise_limit(self, question: ToolCall) -> None:
+        more = {**question.input, **question.arguments}["raise_by"]
+        try:
+            self.checkpoint.limits = self.checkpoint.limits.raised(question.name, more)
+        except DecisionError as exc:
+            question.finish(Outcome.REFUSED, exc.message, is_error=True)
+        else:
+            question.finish(Outcome.ANSWERED, f"{question.name} was raised by {more}.")
+        self.checkpoint.touch(question)
 
     def _refresh_effect(self, call: ToolCall) -> None:
         """A call that is about to start runs as the tool is now, not as it was when it was asked for."""

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from . import endings, history, queue
 from .agents import Agent, get_agent
@@ -230,10 +230,10 @@ class Slice:
 # Steer.
 
 
-def cancel(run_id: str) -> Run:
+def cancel(run_id: str, *, by: str = "") -> Run:
     """End a run. A worker that is advancing it ends it at its next step; otherwise it ends here and now.
 
-    Cancelling a cancelled run does nothing.
+    Cancelling a cancelled run does nothing. ``by`` is the name of whoever asks; it is kept with the run.
 
     Raises:
         UnknownRunError: There is no such run.
@@ -241,7 +241,7 @@ def cancel(run_id: str) -> Run:
     """
     run = get(run_id)
     store = DjangoStateStore()
-    if not store.request(run_id, "cancel"):
+    if not store.request(run_id, "cancel", by=by):
         return _unless(run_id, RunStatus.CANCELLED)
     claimed = store.claim(run_id, owner_name(), get_settings().lease_seconds, any_idle=True)
     if claimed is not None:
@@ -252,8 +252,10 @@ def cancel(run_id: str) -> Run:
     return run
 
 
-def pause(run_id: str) -> Run:
+def pause(run_id: str, *, by: str = "") -> Run:
     """Stop a run until it is resumed: a queued one at once, a running one at its next step.
+
+    ``by`` is the name of whoever asks; it is kept with the run.
 
     Raises:
         UnknownRunError: There is no such run.
@@ -261,8 +263,14 @@ def pause(run_id: str) -> Run:
     """
     get(run_id)
     queued = Run.objects.filter(run_id=run_id, status=str(RunStatus.QUEUED))
-    paused = queued.update(status=str(RunStatus.PAUSED), error=endings.PAUSED, error_code="")
-    if not paused and not DjangoStateStore().request(run_id, "pause"):
+    paused = queued.update(
+        status=str(RunStatus.PAUSED),
+        error=endings.PAUSED,
+        error_code="",
+        requested_by=by[:200],
+        updated_at=database_now(),
+    )
+    if not paused and not DjangoStateStore().request(run_id, "pause", by=by):
         return _unless(run_id, RunStatus.PAUSED)
     return get(run_id)
 
@@ -369,14 +377,22 @@ def _interrupted(run_id: str | None, agent: str | None, failed: bool) -> Iterato
             runs = runs.filter(run_id=run_id)
         if agent is not None:
             runs = runs.filter(agent=agent)
-        for run in runs.iterator(chunk_size=500):
+        for run in _in_chunks(runs):
             if why != "its worker is dead" or (is_here(run.lease_owner) and is_dead(run.lease_owner)):
                 yield run, why
 
 
+def _in_chunks(runs: QuerySet[Run]) -> Iterator[Run]:
+    # Not one open cursor: on SQLite it would hold a snapshot that no write could get past.
+    last = 0
+    while chunk := list(runs.filter(pk__gt=last)[:500]):
+        yield from chunk
+        last = chunk[-1].pk
+
+
 def _put_back(run: Run) -> bool:
     """Queue one interrupted run and tell the queue; False if it moved on meanwhile."""
-    alias = run._state.db or DjangoStateStore().alias
+    alias = DjangoStateStore().alias
     same = Run.objects.using(alias).filter(
         pk=run.pk, status=run.status, token=run.token, revision=run.revision
     )

@@ -84,7 +84,11 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """Never ran: unknown tool or invalid input."""
     REJECTED = "rejected"
-    """Never ran: a person said no, or the approval expired."""
+    """Never ran: a person said no."""
+    EXPIRED = "expired"
+    """Never ran: nobody said yes in time."""
+    DECLINED = "declined"
+    """Never ran and nobody was asked: a person had said no to the same call in this run."""
     ANSWERED = "answered"
     """A person answered in the tool's place."""
     UNKNOWN = "unknown"
@@ -100,6 +104,8 @@ class ApprovalKind(StrEnum):
     """May this call run?"""
     IN_DOUBT = "in_doubt"
     """It was started: did it happen?"""
+    LIMIT = "limit"
+    """The run has reached a limit: may it use more?"""
 
 
 class ApprovalStatus(StrEnum):
@@ -111,3 +117,40 @@ class ApprovalStatus(StrEnum):
     EXPIRED = "expired"
     VOID = "void"
     """The run ended before anybody decided."""
+
+
+class Verdict(StrEnum):
+    """What a person said."""
+
+    APPROVED = "approved"
+    """Run it (a limit: raise it)."""
+    EDITED = "edited"
+    """Run it with other arguments (a limit: raise it by another amount)."""
+    ANSWERED = "answered"
+    """This is the result; do not run it."""
+    REJECTED = "rejected"
+    """Do not run it (a limit: stop here)."""
+    EXPIRED = "expired"
+    """Nobody said anything in time, which counts as a no."""
+    HAPPENED = "happened"
+    """In doubt: it happened, and this is its result."""
+    NOT_HAPPENED = "not_happened"
+    """In doubt: it did not happen, so run it."""
+    UNKNOWN = "unknown"
+    """In doubt: tell the agent that nobody knows."""
+
+
+AGREEING = frozenset(
+    {Verdict.APPROVED, Verdict.EDITED, Verdict.ANSWERED, Verdict.HAPPENED, Verdict.NOT_HAPPENED}
+)
+"""The verdicts that say yes to something; all others count as a no."""
+
+
+class Channel(StrEnum):
+    """Where a decision was taken."""
+
+    ADMIN = "admin"
+    API = "api"
+    COMMAND = "command"
+    CODE = "code"
+    EXPIRY = "expiry"

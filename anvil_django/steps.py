@@ -11,7 +11,7 @@ from typing import Any
 
 from .calls import ToolCall
 from .checkpoint import AgentCheckpoint
-from .states import ApprovalKind, CallStatus, Outcome, RunStatus
+from .states import ApprovalKind, CallStatus, Channel, Outcome, RunStatus
 
 REJECTED = (
     "A reviewer did not approve this call, so it was not run. Do not call it again with these arguments."
@@ -21,8 +21,12 @@ UNKNOWN = (
     "This call was started and then interrupted. Whether it took effect is unknown. "
     "It was not run again; do not assume either outcome."
 )
+DECLINED = (
+    "A reviewer has already rejected this same call in this run. It was not run, and nobody was asked again."
+)
 MISMATCH = "The approval does not match this call, so it was not run."
 CANCELLED = "Cancelled before completion."
+NOT_RAISED = "The limit was not raised."
 PAUSED = "The turn was paused, so this call was not run. Call it again if it is still needed."
 CANCELLED_UNKNOWN = (
     "The run was cancelled while this call was in progress. Whether it took effect is unknown."
@@ -71,6 +75,21 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class AskLimit:
+    """Ask a person whether the run may use more."""
+
+    reached: str
+    used: str
+
+
+@dataclass(frozen=True)
+class RaiseLimit:
+    """A person has let the run use more."""
+
+    question: ToolCall
+
+
+@dataclass(frozen=True)
 class Finish:
     """The run is over."""
 
@@ -80,7 +99,7 @@ class Finish:
     error: str = ""
 
 
-Step = CallModel | RunTool | AnswerCall | AskPerson | CloseTurn | Wait | Finish
+Step = CallModel | RunTool | AnswerCall | AskPerson | CloseTurn | Wait | AskLimit | RaiseLimit | Finish
 
 
 def next_step(checkpoint: AgentCheckpoint) -> Step:
@@ -127,7 +146,7 @@ def _started_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
 def _decided_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
     decision = call.decision
     assert decision is not None
-    if decision.digest != call.digest(checkpoint.run_id, decision.edited_input):
+    if decision.digest != call.digest(checkpoint.run_id, decision.edited_input, decision.answer):
         return AnswerCall(call, Outcome.REJECTED, MISMATCH)
     if decision.approved is True:
         if decision.answer is not None:
@@ -135,8 +154,9 @@ def _decided_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
         return RunTool(call)
     if call.kind is ApprovalKind.IN_DOUBT:
         return AnswerCall(call, Outcome.UNKNOWN, _with_reason(UNKNOWN, decision.reason))
-    told = EXPIRED if decision.channel == "expiry" else _with_reason(REJECTED, decision.reason)
-    return AnswerCall(call, Outcome.REJECTED, told)
+    if decision.channel == Channel.EXPIRY:
+        return AnswerCall(call, Outcome.EXPIRED, EXPIRED)
+    return AnswerCall(call, Outcome.REJECTED, _with_reason(REJECTED, decision.reason))
 
 
 def _with_reason(sentence: str, reason: str) -> str:
@@ -155,26 +175,20 @@ def needs_intent(call: ToolCall, token: int) -> bool:
 
 
 def _model_step(checkpoint: AgentCheckpoint) -> Step:
-    limits, usage = checkpoint.limits, checkpoint.total_usage
+    limits = checkpoint.limits
     if checkpoint.messages[-1]["role"] == "assistant" and not checkpoint.pauses:
         return Finish(RunStatus.DONE, checkpoint.stop_reason or "end_turn")
-    if checkpoint.iterations >= limits.max_iterations:
-        return Finish(RunStatus.DONE, "max_iterations")
-    if limits.max_tokens_total is not None and usage.total >= limits.max_tokens_total:
-        return Finish(RunStatus.DONE, "max_tokens_total")
-    if limits.max_seconds is not None and checkpoint.active_seconds >= limits.max_seconds:
-        return Finish(RunStatus.DONE, "max_seconds")
-    if limits.max_cost_usd is not None:
-        if checkpoint.total_cost_usd is None:
-            return Finish(
-                RunStatus.FAILED,
-                error_code="cost_unknown",
-                error=f"A price of this run (model {checkpoint.prefix['model']!r}) is not known, so "
-                "max_cost_usd cannot be kept. Add the model to ANVIL['PRICES'] and resume the run; if it was "
-                "billed before that, start a new one.",
-            )
-        if checkpoint.total_cost_usd >= limits.max_cost_usd:
-            return Finish(RunStatus.DONE, "max_cost")
+    if limits.max_cost_usd is not None and checkpoint.total_cost_usd is None:
+        return Finish(
+            RunStatus.FAILED,
+            error_code="cost_unknown",
+            error=f"A price of this run (model {checkpoint.prefix['model']!r}) is not known, so "
+            "max_cost_usd cannot be kept. Add the model to ANVIL['PRICES'] and resume the run; if it was "
+            "billed before that, start a new one.",
+        )
+    for reached, used, allowed in _uses(checkpoint):
+        if allowed is not None and used >= allowed:
+            return _limit_step(checkpoint, reached, str(used))
     if checkpoint.pauses > limits.max_pauses:
         return Finish(
             RunStatus.FAILED,
@@ -183,3 +197,29 @@ def _model_step(checkpoint: AgentCheckpoint) -> Step:
             "Raise max_pauses on the agent, or resume to let it go on.",
         )
     return CallModel()
+
+
+def _uses(checkpoint: AgentCheckpoint) -> list[tuple[str, Any, Any]]:
+    """Each limit: the stop reason it gives, what is used, and what is allowed."""
+    limits = checkpoint.limits
+    return [
+        ("max_iterations", checkpoint.iterations, limits.max_iterations),
+        ("max_tokens_total", checkpoint.total_usage.total, limits.max_tokens_total),
+        ("max_seconds", checkpoint.active_seconds, limits.max_seconds),
+        ("max_cost", checkpoint.total_cost_usd, limits.max_cost_usd),
+    ]
+
+
+def _limit_step(checkpoint: AgentCheckpoint, reached: str, used: str) -> Step:
+    question = checkpoint.question
+    if checkpoint.limits.on_limit != "ask":
+        return Finish(RunStatus.DONE, reached)
+    if question is None or question.status is CallStatus.DONE:
+        return AskLimit(reached, used)
+    decision = question.decision
+    if decision is None:
+        return Wait()
+    bound = decision.digest == question.digest(checkpoint.run_id, decision.edited_input, decision.answer)
+    if bound and decision.approved is True and decision.answer is None:
+        return RaiseLimit(question)
+    return Finish(RunStatus.DONE, reached)

@@ -7,7 +7,7 @@ import threading
 
 from django.db import connections
 
-from . import runs
+from . import approvals, notifications, runs
 from .clock import get_clock
 
 logger = logging.getLogger(__name__)
@@ -36,9 +36,17 @@ def advance(run_id: str) -> str:
 
 
 def recover() -> int:
-    """Put every interrupted run back on its way; returns how many there were."""
+    """Put every interrupted run back on its way; returns how many there were.
+
+    Cases that nobody decided in time are closed first, so that their runs go on at once.
+    """
     global _swept_at
     _swept_at = get_clock().monotonic()
+    for step in (approvals.expire_overdue, notifications.escalate_overdue):
+        try:
+            step()
+        except Exception:
+            logger.exception("a part of the sweep failed; the next sweep repeats it")
     return sum(1 for _ in runs.recover())
 
 

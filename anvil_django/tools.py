@@ -48,6 +48,8 @@ class Gate:
 
     required: bool
     reason: str = ""
+    failed: bool = False
+    """Whether the tool's rule gave no answer, so that a person is asked to be safe."""
 
 
 class Tool(Generic[P, R]):
@@ -143,7 +145,7 @@ class Tool(Generic[P, R]):
             verdict = cast(Any, rule(copy.deepcopy(arguments), ctx))
         except Exception as exc:
             logger.exception("The approval rule of tool %s failed; the call waits for a person", self.name)
-            return Gate(True, f"The approval rule of {self.name} failed ({type(exc).__name__}).")
+            return Gate(True, f"The approval rule of {self.name} failed ({type(exc).__name__}).", failed=True)
         if verdict is False:
             return Gate(False)
         if verdict is True:
@@ -151,7 +153,8 @@ class Tool(Generic[P, R]):
         if inspect.iscoroutine(verdict):
             verdict.close()
         kind = type(verdict).__name__
-        return Gate(True, f"The approval rule of {self.name} answered neither True nor False (but {kind}).")
+        reason = f"The approval rule of {self.name} answered neither True nor False (but {kind})."
+        return Gate(True, reason, failed=True)
 
     def run(self, arguments: dict[str, Any], ctx: ToolContext, *, result_limit: int) -> ToolOutcome:
         """Call the function and say what came of it; no ``Exception`` escapes.

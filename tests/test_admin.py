@@ -288,7 +288,7 @@ def test_a_decision_is_told_on_the_history_page_of_the_approval(ask: Ask, rita: 
     entry = LogEntry.objects.get()
     assert (entry.user, entry.object_id, entry.is_change()) == (rita, str(approval.pk), True)
     page = client.get(f"{APPROVALS}{approval.pk}/history/")
-    assert "Rejected. Wrong account &lt;script&gt;" in page.text
+    assert "rejected (admin): Wrong account &lt;script&gt;" in page.text
 
 
 def test_a_rejection_takes_a_reason_and_tells_it_to_the_agent(

@@ -232,8 +232,6 @@ class ApprovalAdminMixin(ReadOnlyMixin):
                 outcomes.skip(what, visible(exc.message, MESSAGE_LIMIT))
                 continue
             outcomes.done("decided")
-            # The decision's own row is the record; this is for the history page.
-            self.log_change(request, row, " ".join(filter(None, [str(verdict.log), data["reason"]])))
         outcomes.tell(request)
 
 

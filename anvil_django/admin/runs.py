@@ -18,6 +18,7 @@ from .. import runs
 from ..compat import on_change_form
 from ..errors import AnvilError
 from ..models import Run
+from ..reviewers import name_of
 from ..states import RESUMABLE, UNFINISHED, RunStatus, sources
 from . import cases, conversation
 from .filters import AgentFilter
@@ -226,7 +227,7 @@ class RunAdminMixin(ReadOnlyMixin):
         self,
         request: HttpRequest,
         rows: list[Run],
-        change: Callable[[str], Run],
+        change: Callable[..., Run],
         wanted: RunStatus,
         outcomes: Outcomes,
         log: Any,
@@ -236,7 +237,7 @@ class RunAdminMixin(ReadOnlyMixin):
                 outcomes.skip(row.run_id, _already(row))
                 continue
             try:
-                run = change(row.run_id)
+                run = change(row.run_id, by=name_of(request.user))
             except AnvilError as exc:
                 outcomes.skip(row.run_id, visible(exc.message, SENTENCE_LIMIT))
                 continue

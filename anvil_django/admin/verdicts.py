@@ -71,8 +71,6 @@ class Verdict:
     """What it means, for the kinds of approval it fits."""
     done: Any
     """How many were decided so."""
-    log: Promise
-    """What the history page of the approval says."""
     decide: Callable[[Approval, Any, dict[str, Any]], Approval]
 
 
@@ -89,7 +87,6 @@ APPROVE = Verdict(
         ),
     },
     done=ngettext_lazy("%(count)d case was approved.", "%(count)d cases were approved.", "count"),
-    log=_("Approved."),
     decide=lambda approval, user, data: approvals.approve(
         approval, user=user, reason=data["reason"], channel="admin"
     ),
@@ -107,7 +104,6 @@ REJECT = Verdict(
         ),
     },
     done=ngettext_lazy("%(count)d case was rejected.", "%(count)d cases were rejected.", "count"),
-    log=_("Rejected."),
     decide=lambda approval, user, data: approvals.reject(
         approval, user=user, reason=data["reason"], channel="admin"
     ),
@@ -123,7 +119,6 @@ ANSWER = Verdict(
         ),
     },
     done=ngettext_lazy("%(count)d case was answered.", "%(count)d cases were answered.", "count"),
-    log=_("Answered in the tool's place: it happened."),
     decide=lambda approval, user, data: approvals.approve(
         approval, user=user, reason=data["reason"], answer=data["answer"], channel="admin"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django.db.models import QuerySet
@@ -20,6 +21,7 @@ from .. import approvals, runs
 from ..errors import BadInputError, UnknownRunError
 from ..identity import check_run_id
 from ..models import Approval, Run
+from ..reviewers import name_of
 from . import problems
 from .formats import JSONParser, JSONRenderer
 from .lists import ApprovalFilter, NewestFirst, RunFilter
@@ -141,12 +143,12 @@ class RunViewSet(mixins.ListModelMixin, AnvilViewSet):
     @action(detail=True, methods=["post"])
     def cancel(self, request: Request, run_id: str) -> Response:
         """End a run; one that a worker is advancing ends at its next step."""
-        return self._steer(runs.cancel)
+        return self._steer(partial(runs.cancel, by=name_of(request.user)))
 
     @action(detail=True, methods=["post"])
     def pause(self, request: Request, run_id: str) -> Response:
         """Stop a run until it is resumed."""
-        return self._steer(runs.pause)
+        return self._steer(partial(runs.pause, by=name_of(request.user)))
 
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, run_id: str) -> Response:

@@ -9,13 +9,24 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
-from ..states import ApprovalKind, ApprovalStatus
+from ..states import AGREEING, ApprovalKind, ApprovalStatus, Verdict
 from .run import Run
 from .tool_call import ToolCall
 
 KIND_LABELS = {
     ApprovalKind.TOOL: _("permission to run a tool"),
     ApprovalKind.IN_DOUBT: _("outcome in doubt"),
+    ApprovalKind.LIMIT: _("limit reached"),
+}
+VERDICT_LABELS = {
+    Verdict.APPROVED: _("approved"),
+    Verdict.EDITED: _("approved with edited arguments"),
+    Verdict.ANSWERED: _("answered in the tool's place"),
+    Verdict.REJECTED: _("rejected"),
+    Verdict.EXPIRED: _("expired"),
+    Verdict.HAPPENED: _("it happened"),
+    Verdict.NOT_HAPPENED: _("it did not happen"),
+    Verdict.UNKNOWN: _("outcome unknown"),
 }
 APPROVAL_STATUS_LABELS = {
     ApprovalStatus.PENDING: _("pending"),
@@ -55,8 +66,29 @@ class Approval(models.Model):
     )
     tool = models.CharField(_("tool"), max_length=128)
     payload = models.TextField(_("payload"), blank=True, help_text=_("Exact JSON text."))
-    digest = models.CharField(_("digest"), max_length=64)
+    digest = models.CharField(
+        _("digest"), max_length=64, help_text=_("Of the run, the call, the tool and the arguments in force.")
+    )
+    proposal = models.TextField(
+        _("edited arguments in force"),
+        blank=True,
+        help_text=_("Exact JSON text; what a reviewer made of the arguments, for the others to agree to."),
+    )
     reviewers = models.CharField(_("reviewers"), max_length=200, blank=True)
+    needed = models.PositiveSmallIntegerField(_("people needed"), default=1)
+    escalate_to = models.CharField(_("escalated to"), max_length=200, blank=True)
+    escalate_at = models.DateTimeField(_("escalated at"), null=True, blank=True)
+    escalation_told_at = models.DateTimeField(_("escalation told at"), null=True, blank=True)
+    claimed_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        verbose_name=_("claimed by"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+    )
+    claimed_name = models.CharField(_("name of the claimant"), max_length=200, blank=True)
+    claimed_at = models.DateTimeField(_("claimed at"), null=True, blank=True)
     requested_at = models.DateTimeField(_("requested at"))
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
@@ -106,7 +138,9 @@ class Decision(models.Model):
     reviewer = models.CharField(_("reviewer"), max_length=200)
     reviewer_key = models.CharField(_("key of the reviewer"), max_length=100, blank=True)
     channel = models.CharField(_("channel"), max_length=16)
-    approved = models.BooleanField(_("approved"))
+    verdict = models.CharField(
+        _("verdict"), max_length=16, choices=[(str(v), label) for v, label in VERDICT_LABELS.items()]
+    )
     reason = models.TextField(_("reason"), blank=True)
     edited_input = models.TextField(_("edited arguments"), blank=True, help_text=_("Exact JSON text."))
     answer = models.TextField(_("answer"), blank=True, help_text=_("Exact JSON text."))
@@ -119,11 +153,13 @@ class Decision(models.Model):
         ordering = ("id",)
         constraints = [
             models.CheckConstraint(condition=~Q(reviewer=""), name="anvil_decision_names_somebody"),
+            models.CheckConstraint(
+                condition=Q(verdict__in=[str(v) for v in Verdict]), name="anvil_decision_verdict_known"
+            ),
         ]
 
     def __str__(self) -> str:
-        verdict = _("approved") if self.approved else _("rejected")
-        return f"{self.reviewer}: {verdict}"
+        return f"{self.reviewer}: {self.get_verdict_display()}"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
         """Insert the decision; a stored one is never changed."""
@@ -134,6 +170,11 @@ class Decision(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Decisions go only together with their run."""
         self._refuse()
+
+    @property
+    def approved(self) -> bool:
+        """Whether it says yes to something."""
+        return self.verdict in AGREEING
 
     def _refuse(self) -> NoReturn:
         raise TypeError("Decisions are append-only: record another one instead.")

@@ -12,6 +12,7 @@ from django.utils.translation import gettext_lazy as _
 from ..identity import RUN_ID_LENGTH
 from ..states import RunStatus
 from .agent_version import AgentVersion
+from .fields import ExactCharField
 
 STATUS_LABELS = {
     RunStatus.QUEUED: _("queued"),
@@ -52,8 +53,8 @@ class Run(models.Model):
     Rows change only through ``runs.py``, ``approvals.py`` and the store, by conditional updates.
     """
 
-    run_id = models.CharField(_("run id"), max_length=RUN_ID_LENGTH, unique=True)
-    agent = models.CharField(_("agent"), max_length=100)
+    run_id = ExactCharField(_("run id"), max_length=RUN_ID_LENGTH, unique=True)
+    agent = ExactCharField(_("agent"), max_length=100)
     version = models.ForeignKey(
         AgentVersion, verbose_name=_("agent version"), on_delete=models.PROTECT, related_name="runs"
     )
@@ -65,9 +66,9 @@ class Run(models.Model):
         on_delete=models.SET_NULL,
         related_name="+",
     )
-    user_key = models.CharField(_("key of the user"), max_length=100, blank=True)
+    user_key = ExactCharField(_("key of the user"), max_length=100, blank=True)
     user_name = models.CharField(_("name of the user"), max_length=200, blank=True)
-    idempotency_key = models.CharField(_("idempotency key"), max_length=200, null=True, blank=True)
+    idempotency_key = ExactCharField(_("idempotency key"), max_length=200, null=True, blank=True)
     request_digest = models.CharField(_("request digest"), max_length=64)
     metadata = models.TextField(_("metadata"), default="{}", help_text=_("Exact JSON text."))
     limits = models.TextField(_("limits"), default="{}", help_text=_("Exact JSON text."))
@@ -100,6 +101,7 @@ class Run(models.Model):
     ticket_at = models.DateTimeField(_("queue told at"), null=True, blank=True)
     cancel_requested = models.BooleanField(_("cancel requested"), default=False)
     pause_requested = models.BooleanField(_("pause requested"), default=False)
+    requested_by = models.CharField(_("asked by"), max_length=200, blank=True)
 
     token = models.PositiveBigIntegerField(_("fencing token"), default=0)
     revision = models.PositiveBigIntegerField(_("revision"), default=0)

@@ -7,6 +7,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from ..states import CallStatus, Outcome
+from .fields import ExactCharField
 from .run import Run
 
 CALL_STATUS_LABELS = {
@@ -21,6 +22,8 @@ OUTCOME_LABELS = {
     Outcome.FAILED: _("failed"),
     Outcome.REFUSED: _("refused"),
     Outcome.REJECTED: _("rejected"),
+    Outcome.EXPIRED: _("expired"),
+    Outcome.DECLINED: _("declined without asking again"),
     Outcome.ANSWERED: _("answered by a person"),
     Outcome.UNKNOWN: _("outcome unknown"),
     Outcome.CANCELLED: _("cancelled"),
@@ -36,7 +39,7 @@ class ToolCall(models.Model):
     )
     seq = models.PositiveIntegerField(_("message number"))
     index = models.PositiveIntegerField(_("place in the turn"))
-    call_id = models.CharField(_("call id"), max_length=200)
+    call_id = ExactCharField(_("call id"), max_length=200)
     name = models.CharField(_("tool"), max_length=128)
     input = models.TextField(_("input"), help_text=_("Exact JSON text."))
     effect = models.CharField(_("effect"), max_length=16)

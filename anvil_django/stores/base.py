@@ -127,8 +127,11 @@ class StateStore(ABC):
         """Queue the run if its status is one of ``sources`` and nobody has to decide anything first."""
 
     @abstractmethod
-    def request(self, run_id: str, request: Request) -> bool:
-        """Ask whoever advances the run to cancel or pause it; False if it has ended."""
+    def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
+        """Ask whoever advances the run to cancel or pause it; False if it cannot be.
+
+        ``by`` is who asks, where the store can keep that.
+        """
 
     @abstractmethod
     def decide(self, run_id: str, call_id: str, decision: Decision) -> None:

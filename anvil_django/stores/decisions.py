@@ -1,60 +1,154 @@
-"""The one place where a decision is written: a conditional update, an appended row, and the wake-up."""
+"""The one place where questions and decisions are written: conditional updates and appended rows."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any
 
-from django.db import transaction
+from django.db import router, transaction
 from django.db.models import Exists, F, OuterRef, Q
 from django.db.models.functions import Least
 
-from .. import exactjson
+from .. import exactjson, signals
 from ..calls import Decision, ToolCall
+from ..clock import get_clock
 from ..errors import AlreadyDecidedError, ApprovalExpiredError
 from ..models import Approval, Run
 from ..models import Decision as DecisionRow
-from ..states import ApprovalStatus, RunStatus
+from ..models import ToolCall as ToolCallRow
+from ..states import AGREEING, ApprovalKind, ApprovalStatus, Channel, RunStatus
 from .database_time import database_now
+from .rows import approval_row, read_decision
+
+
+def ask(run_pk: int, call: ToolCall, run_id: str, alias: str) -> int:
+    """Store the question about a call; the key of the approval."""
+    row = ToolCallRow.objects.using(alias).only("pk").get(run_id=run_pk, call_id=call.call_id)
+    approval = approval_row(run_pk, row.pk, call, run_id, get_clock().now())
+    approval.save(using=alias, force_insert=True)
+    signals.send_after_commit(signals.approval_requested, using=alias, sender=Approval, approval=approval)
+    return approval.pk
+
+
+def use(call: ToolCall, alias: str) -> bool:
+    """Use up the approval under which a call starts; False if it does not stand, or was used before."""
+    decision = call.decision
+    if decision is None:
+        return False
+    usable = Approval.objects.using(alias).filter(
+        pk=call.approval_id, status=str(ApprovalStatus.APPROVED), used_at=None, digest=decision.digest
+    )
+    return bool(usable.update(used_at=database_now()))
+
+
+def void(approval_pk: int, alias: str) -> None:
+    """Nobody has to decide any more: the run ended."""
+    pending = Approval.objects.using(alias).filter(pk=approval_pk, status=str(ApprovalStatus.PENDING))
+    pending.update(status=str(ApprovalStatus.VOID), open_key=None, decided_at=database_now())
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What became of a decision."""
+
+    row: DecisionRow
+    stands: bool
+    """Whether the case is decided now; False while others have to agree too."""
+    queued: bool
+    """Whether that queued the run."""
 
 
 def record(
     approval: Approval, call: ToolCall, decision: Decision, *, user: Any = None, user_key: str = ""
-) -> bool:
-    """Write the one decision on a pending approval; True if that queued the run.
+) -> Recorded:
+    """Write one person's decision on a pending approval.
+
+    With a quorum the case stays pending until enough different people agree to the same arguments and the
+    same answer; whoever changes them begins a new round.
 
     Raises:
-        AlreadyDecidedError: Somebody was faster.
+        AlreadyDecidedError: Somebody was faster, or this person has agreed already.
         ApprovalExpiredError: Its time is over.
     """
-    decision = decision.storable()
-    alias = approval._state.db or "default"
-    verdict = ApprovalStatus.APPROVED if decision.approved else ApprovalStatus.REJECTED
-    if decision.channel == "expiry":
-        verdict = ApprovalStatus.EXPIRED
+    alias = router.db_for_write(Approval)
     with transaction.atomic(using=alias):
         # The run's row is locked first, here as in every save: two people who decide the last two calls of a
         # turn at once must not each see the other's still open.
         run = Run.objects.using(alias).select_for_update().get(pk=approval.run_id)
-        pending = Approval.objects.using(alias).filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
-        if decision.channel != "expiry":
-            pending = pending.filter(Q(expires_at=None) | Q(expires_at__gt=database_now()))
-        now = database_now()
-        if not pending.update(status=str(verdict), open_key=None, decided_at=now):
-            raise _why_not(approval, alias)
-        DecisionRow.objects.using(alias).create(
+        now = Approval.objects.using(alias).get(pk=approval.pk)
+        decision = _in_force(now, decision.storable())
+        digest = call.digest(run.run_id, decision.edited_input, decision.answer)
+        agreed = _agreed(now, digest) if decision.approved else []
+        if any(_same_person(row, decision, user_key) for row in agreed) and _is_pending(now):
+            raise AlreadyDecidedError(f"The call of {now.tool!r}", "approved", decision.reviewer)
+        stands = not decision.approved or len(agreed) + 1 >= now.needed
+        _move(now, decision, digest, stands, alias)
+        row = DecisionRow.objects.using(alias).create(
             approval_id=approval.pk,
             user=user,
             reviewer=decision.reviewer[:200],
             reviewer_key=user_key[:100],
             channel=decision.channel,
-            approved=decision.approved,
+            verdict=str(decision.verdict(ApprovalKind(now.kind))),
             reason=decision.reason,
             edited_input="" if decision.edited_input is None else exactjson.dumps(decision.edited_input),
             answer="" if decision.answer is None else exactjson.dumps(decision.answer),
-            digest=call.digest(run.run_id, decision.edited_input),
-            created_at=now,
+            digest=digest,
+            created_at=database_now(),
         )
-        return queue_if_decided(run.pk, alias, sources=[RunStatus.SUSPENDED])
+        queued = stands and queue_if_decided(run.pk, alias, sources=[RunStatus.SUSPENDED])
+        row.refresh_from_db()
+        decided = Approval.objects.using(alias).select_related("run", "call").get(pk=approval.pk)
+        signals.send_after_commit(
+            signals.approval_decided, using=alias, sender=Approval, approval=decided, decision=row
+        )
+        return Recorded(row, stands, queued)
+
+
+def _in_force(approval: Approval, decision: Decision) -> Decision:
+    """The decision with what it agrees to: a plain yes means what the last person made of the case."""
+    if not decision.approved or decision.edited_input is not None or decision.answer is not None:
+        return decision
+    if approval.needed < 2:
+        return decision
+    last = next((row for row in reversed(approval.decisions.all()) if row.approved), None)
+    if last is None:
+        return decision
+    stored = read_decision(last)
+    return replace(decision, edited_input=stored.edited_input, answer=stored.answer)
+
+
+def _agreed(approval: Approval, digest: str) -> list[DecisionRow]:
+    rows = approval.decisions.filter(digest=digest, verdict__in=[str(v) for v in AGREEING])
+    return list(rows)
+
+
+def _same_person(row: DecisionRow, decision: Decision, user_key: str) -> bool:
+    return row.reviewer_key == user_key if user_key else row.reviewer == decision.reviewer
+
+
+def _is_pending(approval: Approval) -> bool:
+    return approval.status == str(ApprovalStatus.PENDING)
+
+
+def _move(approval: Approval, decision: Decision, digest: str, stands: bool, alias: str) -> None:
+    """Change the approval's own row, if it is still pending and in time."""
+    pending = Approval.objects.using(alias).filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
+    values: dict[str, Any] = {"claimed_by": None, "claimed_name": "", "claimed_at": None}
+    if decision.approved:
+        edited = decision.edited_input
+        values.update(digest=digest, proposal="" if edited is None else exactjson.dumps(edited))
+    if stands:
+        verdict = ApprovalStatus.APPROVED if decision.approved else ApprovalStatus.REJECTED
+        if decision.channel == Channel.EXPIRY:
+            verdict = ApprovalStatus.EXPIRED
+        values.update(status=str(verdict), open_key=None, decided_at=database_now())
+    if decision.channel == Channel.EXPIRY:
+        pending = pending.filter(expires_at__lte=database_now())
+    else:
+        pending = pending.filter(Q(expires_at=None) | Q(expires_at__gt=database_now()))
+    if not pending.update(**values):
+        raise _why_not(approval, alias)
 
 
 def queue_if_decided(run_pk: int, alias: str, *, sources: Any) -> bool:

@@ -12,7 +12,7 @@ from django.db import InterfaceError, OperationalError, connections, router, tra
 from django.db.models import Case, F, Q, When
 from django.db.models.functions import Coalesce
 
-from .. import exactjson
+from .. import exactjson, signals
 from ..calls import Decision, ToolCall
 from ..checkpoint import AgentCheckpoint
 from ..clock import get_clock
@@ -27,11 +27,12 @@ from ..errors import (
 from ..leases import Lease
 from ..models import AgentVersion, Approval, Message, Run
 from ..models import ToolCall as ToolCallRow
-from ..states import RESUMABLE, TERMINAL, ApprovalStatus, CallStatus, RunStatus, sources
+from ..states import RESUMABLE, TERMINAL, CallStatus, RunStatus, sources
+from . import decisions
 from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
 from .database_time import database_now
-from .decisions import queue_if_decided, record
-from .rows import approval_row, call_row, call_values, message_row, read_checkpoint, run_values
+from .decisions import queue_if_decided
+from .rows import call_row, call_values, message_row, read_checkpoint, run_values
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +126,10 @@ class DjangoStateStore(StateStore):
             if exactjson.dumps(mine) != exactjson.dumps(message):
                 raise HistoryRewrittenError(checkpoint.run_id, seq)
         checkpoint.saved_count, checkpoint.store_key = len(stored.messages), run.pk
-        known = {call.call_id for call in stored.calls}
-        for call in checkpoint.calls:
-            if call.call_id in known:
+        known = {call.call_id for call in stored.questions}
+        for call in checkpoint.questions:
+            call.stored = call.call_id in known
+            if call.stored:
                 checkpoint.touch(call)
         with transaction.atomic(using=self.alias):
             same = self._runs().filter(pk=run.pk, token=checkpoint.token, revision=checkpoint.revision)
@@ -239,11 +241,15 @@ class DjangoStateStore(StateStore):
             asked = self._add_rows(checkpoint.store_key, checkpoint)
             if checkpoint.status is RunStatus.SUSPENDED:
                 self._unless_decided(checkpoint)
+            if checkpoint.status in TERMINAL:
+                self._tell(checkpoint)
         return asked
 
     def _saved_values(self, checkpoint: AgentCheckpoint, lease: Lease) -> dict[str, Any]:
         values = run_values(checkpoint)
         values.update(recoveries=checkpoint.recoveries, updated_at=database_now())
+        if checkpoint.question is not None and checkpoint.question.call_id in checkpoint.unsaved_calls:
+            values["limits"] = exactjson.dumps(checkpoint.limits.to_dict())
         if checkpoint.next_attempt_at is None:
             values["next_attempt_at"] = None
         else:
@@ -266,6 +272,11 @@ class DjangoStateStore(StateStore):
         # A decision taken while this worker was still busy found nothing to wake up; it counts now.
         if queue_if_decided(checkpoint.store_key, self.alias, sources=[RunStatus.SUSPENDED]):
             checkpoint.status = RunStatus.QUEUED
+
+    def _tell(self, checkpoint: AgentCheckpoint) -> None:
+        if signals.run_ended.has_listeners(Run):
+            run = self._runs().get(pk=checkpoint.store_key)
+            signals.send_after_commit(signals.run_ended, using=self.alias, sender=Run, run=run)
 
     def _why_not(self, checkpoint: AgentCheckpoint, lease: Lease) -> LeaseLostError | RunRequestedError:
         mine = self._runs().filter(
@@ -291,48 +302,28 @@ class DjangoStateStore(StateStore):
         ]
         if new:
             Message.objects.using(self.alias).bulk_create(new)
-        known = {c.call_id: c for c in checkpoint.calls if c.seq >= checkpoint.saved_count}
+        known = {c.call_id: c for c in checkpoint.questions if not c.stored}
         calls = list({**known, **checkpoint.unsaved_calls}.values())
-        fresh = [call for call in calls if call.seq >= checkpoint.saved_count]
+        fresh = [call for call in calls if not call.stored]
         if fresh:
             ToolCallRow.objects.using(self.alias).bulk_create([call_row(run_pk, c, now) for c in fresh])
         asked: Asked = []
         for call in calls:
-            if call.seq < checkpoint.saved_count:
+            if call.stored:
                 self._update_call(run_pk, call, checkpoint.run_id)
             if call.undecided and call.approval_id is None:
-                asked.append((call, self._ask(run_pk, call, checkpoint.run_id)))
+                asked.append((call, decisions.ask(run_pk, call, checkpoint.run_id, self.alias)))
         return asked
 
     def _update_call(self, run_pk: int, call: ToolCall, run_id: str) -> None:
-        if call.consuming:
-            self._use_approval(call)
+        if call.consuming and not decisions.use(call, self.alias):
+            raise ApprovalUnusableError(call.call_id)
         rows = ToolCallRow.objects.using(self.alias).filter(run_id=run_pk, call_id=call.call_id)
         # A result is written once.
         if not rows.exclude(status=str(CallStatus.DONE)).update(**call_values(call, database_now())):
             raise LeaseLostError(run_id, call.started_token)
         if call.status is CallStatus.DONE and call.approval_id is not None and call.decision is None:
-            open_approval = Approval.objects.using(self.alias).filter(
-                pk=call.approval_id, status=str(ApprovalStatus.PENDING)
-            )
-            open_approval.update(status=str(ApprovalStatus.VOID), open_key=None, decided_at=database_now())
-
-    def _use_approval(self, call: ToolCall) -> None:
-        decision = call.decision
-        usable = Approval.objects.using(self.alias).filter(
-            pk=call.approval_id, status=str(ApprovalStatus.APPROVED), used_at=None
-        )
-        bound = usable.filter(
-            decisions__digest=decision.digest if decision else "", decisions__approved=True
-        ).values_list("pk", flat=True)
-        if not list(bound) or not usable.update(used_at=database_now()):
-            raise ApprovalUnusableError(call.call_id)
-
-    def _ask(self, run_pk: int, call: ToolCall, run_id: str) -> int:
-        row = ToolCallRow.objects.using(self.alias).only("pk").get(run_id=run_pk, call_id=call.call_id)
-        approval = approval_row(run_pk, row.pk, call, run_id, get_clock().now())
-        approval.save(using=self.alias, force_insert=True)
-        return approval.pk
+            decisions.void(call.approval_id, self.alias)
 
     # What people ask.
 
@@ -340,10 +331,10 @@ class DjangoStateStore(StateStore):
         run_pk = self._runs().filter(run_id=run_id).values_list("pk", flat=True).first()
         return run_pk is not None and queue_if_decided(run_pk, self.alias, sources=sources)
 
-    def request(self, run_id: str, request: Request) -> bool:
+    def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
         wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
         runs = self._runs().filter(run_id=run_id, status__in=[str(s) for s in sources(wanted)])
-        return bool(runs.update(**{f"{request}_requested": True}))
+        return bool(runs.update(**{f"{request}_requested": True}, requested_by=by[:200]))
 
     def decide(self, run_id: str, call_id: str, decision: Decision) -> None:
         decision.check()
@@ -351,14 +342,14 @@ class DjangoStateStore(StateStore):
         if run is None:
             raise UnknownRunError(run_id)
         checkpoint = read_checkpoint(run)
-        call = next((c for c in checkpoint.calls if c.call_id == call_id), None)
+        call = next((c for c in checkpoint.questions if c.call_id == call_id), None)
         if call is None or call.approval_id is None:
             raise DecisionError(f"Nothing waits for a decision under call id {call_id!r}.")
         if not call.undecided:
             by = call.decision.reviewer if call.decision else ""
             raise AlreadyDecidedError(f"Call {call_id!r}", "decided", by)
         approval = Approval.objects.using(self.alias).get(pk=call.approval_id)
-        record(approval, call, decision)
+        decisions.record(approval, call, decision)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -387,8 +378,8 @@ def _mark_saved(checkpoint: AgentCheckpoint, asked: Asked) -> None:
     # Only once the transaction is over: a save that failed is tried again with the values it began with.
     for call, approval_pk in asked:
         call.approval_id = approval_pk
-    for call in checkpoint.unsaved_calls.values():
-        call.consuming = False
+    for call in (*checkpoint.unsaved_calls.values(), *checkpoint.questions):
+        call.consuming, call.stored = False, True
     checkpoint.mark_saved(get_clock().now())
 
 

@@ -20,7 +20,7 @@ from ..errors import (
     UnknownRunError,
 )
 from ..leases import Lease
-from ..states import RESUMABLE, TERMINAL, CallStatus, RunStatus, sources
+from ..states import RESUMABLE, TERMINAL, ApprovalKind, CallStatus, RunStatus, sources
 from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
 
 
@@ -193,7 +193,7 @@ class MemoryStateStore(StateStore):
         if stored.request == "pause":
             stored.request = None
 
-    def request(self, run_id: str, request: Request) -> bool:
+    def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
         with self._lock:
             stored = self._runs.get(run_id)
             wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
@@ -218,9 +218,11 @@ class MemoryStateStore(StateStore):
             if call.expires_at is not None and call.expires_at <= get_clock().now():
                 raise DecisionError(f"The time to decide call {call_id!r} is over; it counts as a no.")
             decision = decision.storable()
-            digest = call.digest(run_id, decision.edited_input)
-            call.decision = replace(decision, decided_at=get_clock().now(), digest=digest)
-            stored.state["calls"] = [c.to_dict() for c in calls]
+            call.take(replace(decision, decided_at=get_clock().now()), run_id)
+            stored.state["calls"] = [c.to_dict() for c in calls if c.kind is not ApprovalKind.LIMIT]
+            stored.state["question"] = next(
+                (c.to_dict() for c in calls if c.kind is ApprovalKind.LIMIT), None
+            )
             if stored.status is RunStatus.SUSPENDED and not any(c.undecided for c in calls):
                 self._queue(stored)
 
@@ -231,7 +233,10 @@ class MemoryStateStore(StateStore):
         return waits and known is not None and known.decision == call.decision
 
     def _calls(self, stored: _Stored) -> list[ToolCall]:
-        return [ToolCall.from_dict(call) for call in stored.state["calls"]]
+        question = stored.state["question"]
+        return [
+            ToolCall.from_dict(call) for call in (*stored.state["calls"], *([question] if question else ()))
+        ]
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()

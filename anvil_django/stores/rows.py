@@ -104,6 +104,9 @@ def approval_row(run_pk: int, call_pk: int, call: ToolCall, run_id: str, now: An
         payload="" if call.payload is None else exactjson.dumps(call.payload),
         digest=call.digest(run_id),
         reviewers=call.reviewers or "",
+        needed=call.needed,
+        escalate_to=call.escalate_to or "",
+        escalate_at=call.escalate_at,
         requested_at=now,
         expires_at=call.expires_at,
     )
@@ -111,7 +114,8 @@ def approval_row(run_pk: int, call_pk: int, call: ToolCall, run_id: str, now: An
 
 def read_checkpoint(run: Run) -> AgentCheckpoint:
     """The checkpoint of a run, whose ``version`` should be loaded with it."""
-    calls = _read_calls(run)
+    rows = _read_calls(run)
+    calls = [call for call in rows if call.effect != "limit"]
     messages, open_calls = _read_messages(run, calls)
     return AgentCheckpoint(
         run_id=run.run_id,
@@ -128,6 +132,8 @@ def read_checkpoint(run: Run) -> AgentCheckpoint:
         error_code=run.error_code,
         error=run.error,
         limits=Limits.from_dict(exactjson.loads(run.limits)),
+        question=next((call for call in reversed(rows) if call.effect == "limit"), None),
+        rejected=[call.subject for call in calls if _is_rejected(call)],
         metadata=exactjson.loads(run.metadata),
         active_seconds=run.active_seconds,
         pauses=run.pauses,
@@ -175,7 +181,7 @@ def read_final_text(run: Run) -> str:
 
 
 def _read_calls(run: Run) -> list[ToolCall]:
-    rows = ToolCallRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq", "index")
+    rows = ToolCallRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq", "index", "id")
     calls = {row.pk: read_call(row) for row in rows}
     approvals = (
         ApprovalRow.objects.using(run._state.db)
@@ -204,6 +210,7 @@ def read_call(row: ToolCallRow) -> ToolCall:
         outcome=Outcome(row.outcome) if row.outcome else None,
         content=None if row.result is None else exactjson.loads(row.result),
         is_error=row.is_error,
+        stored=True,
     )
 
 
@@ -211,11 +218,20 @@ def _attach(call: ToolCall, approval: ApprovalRow) -> None:
     call.kind = ApprovalKind(approval.kind)
     call.payload = exactjson.loads(approval.payload) if approval.payload else None
     call.reviewers = approval.reviewers or None
+    call.needed = approval.needed
+    call.escalate_to, call.escalate_at = approval.escalate_to or None, approval.escalate_at
     call.expires_at = approval.expires_at
     call.approval_id = approval.pk
     decided = list(approval.decisions.all())
+    if approval.status == ApprovalStatus.PENDING or approval.needed > 1:
+        call.agreed = [read_decision(d) for d in decided if d.approved and d.digest == approval.digest]
     stands = approval.status in {ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED}
     call.decision = read_decision(decided[-1]) if stands and decided else None
+
+
+def _is_rejected(call: ToolCall) -> bool:
+    decision = call.decision
+    return call.outcome is Outcome.REJECTED and decision is not None and decision.approved is False
 
 
 def read_decision(row: DecisionRow) -> Decision:

@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
 
 
-def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 30.0) -> Any:
     """Ask again and again until ``condition`` gives something true, and return that."""
     deadline = time.monotonic() + seconds
     while True:
@@ -64,7 +64,7 @@ class Cluster:
     def terminate_main(self) -> int:
         """What a deploy does: SIGTERM to the main process only; its exit code."""
         os.kill(self.process.pid, signal.SIGTERM)
-        return self.process.wait(timeout=20)
+        return self.process.wait(timeout=30)
 
     def kill(self) -> None:
         """SIGKILL to every process at once."""
@@ -195,8 +195,8 @@ class Site:
     def start_run(self, text: str = "Go.") -> Run:
         return runs.start("crew", text)
 
-    def wait_for(self, run: Run, status: str, *, seconds: float = 20.0) -> Run:
-        """The run once it has that status."""
+    def wait_for(self, run: Run, status: str, *, seconds: float = 30.0) -> Run:
+        """The run once it has that status: well inside the lease of a minute, unless a test has a shorter one."""
 
         def reached() -> bool:
             run.refresh_from_db()

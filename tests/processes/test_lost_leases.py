@@ -80,7 +80,7 @@ def test_a_worker_stopped_in_a_side_effect_past_its_lease_does_not_record_or_rep
 def test_a_worker_stopped_in_a_model_call_past_its_lease_writes_and_starts_nothing(
     site: Site,
 ) -> None:
-    site.api.script(say(tool_call("act", {"name": "one"})).after(fault.stall(6, events=2)), say("Done."))
+    site.api.script(say(tool_call("act", {"name": "one"})).after(fault.stall(4, events=2)), say("Done."))
     first = site.start_cluster(**SHORT_LEASE)
     run = site.start_run()
     wait_until(lambda: site.api.requests, "the model call is in flight")
