@@ -1,15 +1,17 @@
-"""The one door to change a run: start, advance, cancel, pause, resume, recover."""
+"""The one door to change a run: start, advance, cancel, pause, resume, recover.
+
+The sweep itself is in ``recovery.py``.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import Q
 
 from . import endings, history, queue
 from .agents import Agent, get_agent
@@ -18,7 +20,6 @@ from .checkpoint import AgentCheckpoint, AgentResult
 from .clock import get_clock
 from .conf import get_settings
 from .errors import (
-    AnvilError,
     BadInputError,
     IdempotencyKeyReusedError,
     IllegalTransitionError,
@@ -28,18 +29,31 @@ from .errors import (
     UnknownRunError,
 )
 from .identity import check_metadata, check_run_id, new_run_id
-from .leases import is_dead, is_here, owner_name
+from .leases import owner_name
 from .loop import Loop
-from .models import Approval, Run
-from .states import RESUMABLE, ApprovalStatus, RunStatus
+from .models import Run
+from .recovery import Recovery, recover
+from .states import RESUMABLE, RunStatus
 from .stores.database_time import database_now
-from .stores.decisions import queue_if_decided, queued_values
+from .stores.decisions import queue_if_decided
 from .stores.django import DjangoStateStore, request_digest
+
+__all__ = [
+    "Recovery",
+    "Slice",
+    "advance_slice",
+    "cancel",
+    "get",
+    "get_or_start",
+    "pause",
+    "recover",
+    "resume",
+    "start",
+]
 
 logger = logging.getLogger(__name__)
 
 IDEMPOTENCY_KEY_LENGTH = 200
-INTERRUPTED = "Waits for a worker: its last one died or lost the connection."
 AGENT_MISSING_RETRY = 30.0
 """Seconds until a run whose agent this process does not know is offered to a worker again."""
 
@@ -300,120 +314,3 @@ def resume(run_id: str) -> Run:
     if run.status == str(RunStatus.SUSPENDED):
         raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED), until="a person decides")
     return run
-
-
-# Recover.
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """One run that the sweep found, and what became of it."""
-
-    run_id: str
-    agent: str
-    why: str
-    """What was found."""
-    error: str = ""
-    """Why nothing could be done about it."""
-
-
-def recover(
-    *,
-    run_id: str | None = None,
-    agent: str | None = None,
-    failed: bool = False,
-    limit: int | None = None,
-    dry_run: bool = False,
-) -> Iterator[Recovery]:
-    """Find runs that should be advancing and are not, and put each back on its way.
-
-    It may run at any time, twice, and at the same time as itself: each run moves by one conditional update.
-    Runs that wait for people are left alone.
-
-    Args:
-        run_id: Only this run.
-        agent: Only runs of this agent.
-        failed: Failed runs too.
-        limit: Most runs.
-        dry_run: Only say what would be done.
-    """
-    found = 0
-    for run, why in _interrupted(run_id, agent, failed):
-        if limit is not None and found >= limit:
-            return
-        try:
-            if dry_run or _put_back(run):
-                found += 1
-                yield Recovery(run.run_id, run.agent, why)
-        except Exception as exc:
-            # One bad run must not keep the others waiting.
-            logger.exception("a run could not be recovered", extra={"run_id": run.run_id})
-            found += 1
-            yield Recovery(run.run_id, run.agent, why, error=_sentence(exc))
-
-
-def _sentence(exc: Exception) -> str:
-    return exc.message if isinstance(exc, AnvilError) else f"{type(exc).__name__}: {exc}"
-
-
-def _interrupted(run_id: str | None, agent: str | None, failed: bool) -> Iterator[tuple[Run, str]]:
-    now = database_now()
-    patience = timedelta(seconds=get_settings().ticket_seconds)
-    pending = Approval.objects.filter(run_id=OuterRef("pk"), status=str(ApprovalStatus.PENDING))
-    no_lease = Q(lease_until=None) | Q(lease_until__lt=now)
-    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
-    unanswered = Q(ticket_at=None) | Q(ticket_at__lt=database_now(-patience))
-    groups: list[tuple[str, Q]] = [
-        ("its lease has expired", Q(status=str(RunStatus.RUNNING)) & no_lease),
-        ("its worker is dead", Q(status=str(RunStatus.RUNNING)) & ~no_lease),
-        ("the queue lost it", Q(status=str(RunStatus.QUEUED)) & due & unanswered),
-        ("its decisions are taken", Q(Q(status=str(RunStatus.SUSPENDED)), ~Exists(pending))),
-    ]
-    if failed:
-        groups.append(("it failed", Q(status=str(RunStatus.FAILED))))
-    for why, condition in groups:
-        runs = Run.objects.filter(condition).order_by("id")
-        if run_id is not None:
-            runs = runs.filter(run_id=run_id)
-        if agent is not None:
-            runs = runs.filter(agent=agent)
-        for run in _in_chunks(runs):
-            if why != "its worker is dead" or (is_here(run.lease_owner) and is_dead(run.lease_owner)):
-                yield run, why
-
-
-def _in_chunks(runs: QuerySet[Run]) -> Iterator[Run]:
-    # Not one open cursor: on SQLite it would hold a snapshot that no write could get past.
-    last = 0
-    while chunk := list(runs.filter(pk__gt=last)[:500]):
-        yield from chunk
-        last = chunk[-1].pk
-
-
-def _put_back(run: Run) -> bool:
-    """Queue one interrupted run and tell the queue; False if it moved on meanwhile."""
-    alias = DjangoStateStore().alias
-    same = Run.objects.using(alias).filter(
-        pk=run.pk, status=run.status, token=run.token, revision=run.revision
-    )
-    with transaction.atomic(using=alias):
-        if run.status == str(RunStatus.RUNNING):
-            # Under the token that was seen: a worker that has taken it since keeps it. The lease may have
-            # been renewed by a worker that was only slow.
-            moved = same.filter(lease_owner=run.lease_owner, lease_until=run.lease_until).update(
-                status=str(RunStatus.QUEUED),
-                recoveries=F("recoveries") + 1,
-                lease_owner="",
-                lease_until=None,
-                error=INTERRUPTED,
-                ticket_at=database_now(),
-            )
-        elif run.status == str(RunStatus.QUEUED):
-            moved = same.filter(ticket_at=run.ticket_at).update(ticket_at=database_now())
-        elif run.status == str(RunStatus.SUSPENDED):
-            moved = queue_if_decided(run.pk, alias, sources=[RunStatus.SUSPENDED])
-        else:
-            moved = same.update(**queued_values())
-        if moved:
-            queue.ring(run.run_id, using=alias)
-    return bool(moved)
