@@ -12,7 +12,7 @@ from django.db.models import Q
 
 from . import audit, exactjson, queue, reviewers
 from .agents import get_agent
-from .calls import Decision, ToolCall
+from .calls import NOBODY, Decision, ToolCall
 from .conf import get_settings
 from .errors import (
     AlreadyDecidedError,
@@ -22,7 +22,7 @@ from .errors import (
     UnfitDecisionError,
     UnknownAgentError,
 )
-from .limits import check_raise
+from .limits import check_decision
 from .models import Approval, Run
 from .reviewers import PERMISSION, may_decide, name_of
 from .states import ApprovalKind, ApprovalStatus, Channel, Verdict
@@ -48,7 +48,6 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 VIEW_PERMISSION = "anvil_django.view_approval"
-NOBODY = "nobody in time"
 
 
 # Verdicts.
@@ -183,12 +182,7 @@ def _check_fit(approval: Approval, decision: Decision, user: Any) -> None:
     if not decision.approved and not decision.reason.strip():
         raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.")
     if approval.kind == str(ApprovalKind.LIMIT):
-        if decision.answer is not None:
-            raise UnfitDecisionError("A limit is raised or it is not; it cannot be answered.")
-        if decision.edited_input is not None:
-            if set(decision.edited_input) != {"raise_by"}:
-                raise UnfitDecisionError('For a limit, give {"raise_by": amount} and nothing else.')
-            check_raise(approval.tool, decision.edited_input["raise_by"])
+        check_decision(approval.tool, edited_input=decision.edited_input, answer=decision.answer)
     elif decision.edited_input is not None:
         if approval.kind == str(ApprovalKind.IN_DOUBT):
             raise UnfitDecisionError(

@@ -11,6 +11,9 @@ from . import exactjson
 from .errors import AlreadyDecidedError, DecisionError, NotJSONError
 from .states import ApprovalKind, CallStatus, Channel, Outcome, Verdict
 
+NOBODY = "nobody in time"
+"""The reviewer of a question whose time ran out."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:

@@ -4,19 +4,22 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import exactjson, history
 from .agents import Agent, get_agent
-from .calls import Decision, PendingCall
+from .calls import NOBODY, Decision, PendingCall
 from .checkpoint import AgentCheckpoint, AgentResult, Checkpointer
+from .clock import get_clock
 from .conf import get_settings
-from .errors import BadInputError, DecisionError, RunIdTakenError, UnknownRunError
+from .errors import BadInputError, DecisionError, RunIdTakenError, UnfitDecisionError, UnknownRunError
 from .events import Done, Event
 from .identity import check_metadata, check_run_id, new_run_id
 from .leases import owner_name
+from .limits import check_decision
 from .loop import Loop
-from .states import RESUMABLE, ApprovalKind
+from .states import RESUMABLE, ApprovalKind, Channel
 from .stores.memory import MemoryStateStore
 from .tools import InvalidToolInput
 
@@ -114,6 +117,7 @@ def resume_agent(
         raise BadInputError(f"Run {run_id!r} belongs to agent {stored.agent!r}, not to {definition.name!r}.")
     for call_id, decision in _checked(definition, stored, _by_call(stored, approval)):
         store.decide(run_id, call_id, decision)
+    _expire_overdue(store, stored)
     store.wake(run_id, RESUMABLE)
     return _exhaust(_advance(definition, checkpoint, client, None))
 
@@ -206,6 +210,15 @@ def _by_call(
     return {waiting[0]: approval}
 
 
+def _expire_overdue(store: StateStore, stored: AgentCheckpoint) -> None:
+    """Count as a no whatever nobody decided in time; where there are workers, their sweep does the same."""
+    for call in stored.pending:
+        if call.expires_at is not None and call.expires_at <= get_clock().now():
+            with suppress(DecisionError):  # Decided at the last moment, or not over by the store's own clock.
+                nobody = Decision(approved=False, reviewer=NOBODY, channel=str(Channel.EXPIRY))
+                store.decide(stored.run_id, call.call_id, nobody)
+
+
 def _checked(
     agent: Agent, stored: AgentCheckpoint, decisions: Mapping[str, Decision]
 ) -> list[tuple[str, Decision]]:
@@ -214,25 +227,31 @@ def _checked(
     for call_id, decision in decisions.items():
         decision.check()
         decision.storable()
-        if call_id in waiting and decision.edited_input is not None:
-            _check_edited(agent, waiting[call_id], decision.edited_input)
+        if call_id in waiting:
+            _check_fit(agent, waiting[call_id], decision)
     # Those that find nothing waiting come first: the store says why and nothing has been decided.
     return sorted(decisions.items(), key=lambda item: item[0] in waiting)
 
 
-def _check_edited(agent: Agent, call: PendingCall, edited_input: dict[str, Any]) -> None:
-    if call.kind != str(ApprovalKind.TOOL):
-        raise DecisionError(
+def _check_fit(agent: Agent, call: PendingCall, decision: Decision) -> None:
+    edited_input, answer = decision.edited_input, decision.answer
+    if call.kind == str(ApprovalKind.LIMIT):
+        check_decision(call.tool, edited_input=edited_input, answer=answer)
+        return
+    if edited_input is None:
+        return
+    if call.kind == str(ApprovalKind.IN_DOUBT):
+        raise UnfitDecisionError(
             "The arguments of a call in doubt cannot be edited: it may have happened with them."
         )
     try:
         agent.callable_tools[call.tool].validate(edited_input)
     except KeyError:
-        raise DecisionError(
+        raise UnfitDecisionError(
             f"The tool {call.tool!r} is not available here, so edits cannot be checked."
         ) from None
     except InvalidToolInput as exc:
-        raise DecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
+        raise UnfitDecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
 
 
 def _advance(

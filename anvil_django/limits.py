@@ -73,6 +73,20 @@ class Limits:
         return cls(**known)
 
 
+def check_decision(reached: str, *, edited_input: Any, answer: Any) -> None:
+    """What a person may say about a limit that was reached.
+
+    Raises:
+        UnfitDecisionError: It is something else.
+    """
+    if answer is not None:
+        raise UnfitDecisionError("A limit is raised or it is not; it cannot be answered.")
+    if edited_input is not None:
+        if set(edited_input) != {"raise_by"}:
+            raise UnfitDecisionError('For a limit, give {"raise_by": amount} and nothing else.')
+        check_raise(reached, edited_input["raise_by"])
+
+
 def check_raise(reached: str, by: Any) -> Any:
     """The amount by which a limit is to be raised, in the type of the limit.
 

@@ -14,13 +14,14 @@ from ..checkpoint import AgentCheckpoint
 from ..clock import get_clock
 from ..errors import (
     AlreadyDecidedError,
+    ApprovalExpiredError,
     DecisionError,
     HistoryRewrittenError,
     LeaseLostError,
     UnknownRunError,
 )
 from ..leases import Lease
-from ..states import RESUMABLE, TERMINAL, ApprovalKind, CallStatus, RunStatus, sources
+from ..states import RESUMABLE, TERMINAL, ApprovalKind, CallStatus, Channel, RunStatus, sources
 from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
 
 
@@ -215,8 +216,11 @@ class MemoryStateStore(StateStore):
             if not call.undecided:
                 by = call.decision.reviewer if call.decision else ""
                 raise AlreadyDecidedError(f"Call {call_id!r}", "decided", by)
-            if call.expires_at is not None and call.expires_at <= get_clock().now():
-                raise DecisionError(f"The time to decide call {call_id!r} is over; it counts as a no.")
+            over = call.expires_at is not None and call.expires_at <= get_clock().now()
+            if over and decision.channel != Channel.EXPIRY:
+                raise ApprovalExpiredError(f"The time to decide call {call_id!r} is over; it counts as a no.")
+            if not over and decision.channel == Channel.EXPIRY:
+                raise DecisionError(f"The time to decide call {call_id!r} is not over.")
             decision = decision.storable()
             call.take(replace(decision, decided_at=get_clock().now()), run_id)
             stored.state["calls"] = [c.to_dict() for c in calls if c.kind is not ApprovalKind.LIMIT]
