@@ -95,8 +95,8 @@ def stop_signal() -> Callable[[], bool]:
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         owner = frame.f_locals.get("self")
-        event = getattr(owner, "stop_event", None)
-        if type(owner).__name__ == "Sentinel" and event is not None:
+        # Nothing but the sentinel is asked for an attribute: others on the stack may compute theirs.
+        if type(owner).__name__ == "Sentinel" and (event := getattr(owner, "stop_event", None)) is not None:
             return _reader(event)
         frame = frame.f_back
     return lambda: False

@@ -23,6 +23,10 @@ from .stores.django import DjangoStateStore
 logger = logging.getLogger(__name__)
 
 INTERRUPTED = "Waits for a worker: its last one died or lost the connection."
+UNREADABLE = (
+    "The run was taken {recoveries} times in a row and given up each time before a step was begun. "
+    "Look at the worker's log, then resume."
+)
 
 
 @dataclass(frozen=True)
@@ -117,6 +121,18 @@ def _put_back(run: Run) -> bool:
         pk=run.pk, status=run.status, token=run.token, revision=run.revision
     )
     with transaction.atomic(using=alias):
+        if run.status == str(RunStatus.RUNNING) and run.recoveries > get_settings().max_recoveries:
+            # Whoever takes such a run fails it, but dies or gives up before it comes to that.
+            moved = same.filter(lease_owner=run.lease_owner, lease_until=run.lease_until).update(
+                status=str(RunStatus.FAILED),
+                error_code="poison",
+                error=UNREADABLE.format(recoveries=run.recoveries),
+                lease_owner="",
+                lease_until=None,
+                finished_at=database_now(),
+                updated_at=database_now(),
+            )
+            return bool(moved)
         if run.status == str(RunStatus.RUNNING):
             # Under the token that was seen: a worker that has taken it since keeps it. The lease may have
             # been renewed by a worker that was only slow.

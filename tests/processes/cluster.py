@@ -23,6 +23,8 @@ from anvil_django.testing import ScriptedMessagesAPI
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
+ROUNDS = int(os.environ.get("ANVIL_TEST_ROUNDS", "10"))
+"""How often each race is run."""
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 30.0) -> Any:
@@ -196,7 +198,7 @@ class Site:
         return runs.start("crew", text)
 
     def wait_for(self, run: Run, status: str, *, seconds: float = 30.0) -> Run:
-        """The run once it has that status: well inside the lease of a minute, unless a test has a shorter one."""
+        """The run once it has that status, long before a lease of a minute could have run out."""
 
         def reached() -> bool:
             run.refresh_from_db()

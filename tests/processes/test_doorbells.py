@@ -11,7 +11,7 @@ from anvil_django import queue, runs
 from anvil_django.models import Run
 from anvil_django.testing import say, tool_call
 
-from .cluster import Site, tickets, wait_until
+from .cluster import ROUNDS, Site, tickets, wait_until
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
@@ -63,7 +63,7 @@ def test_a_starting_worker_finds_a_run_that_the_queue_lost(site: Site) -> None:
 def test_sweeps_at_the_same_time_ring_each_run_once(site: Site) -> None:
     site.api.script(say("Done."))
     racers = site.start_racers(3)
-    for number in range(20):
+    for number in range(ROUNDS):
         waiting = {site.start_run(f"Round {number}, run {index}.").run_id for index in range(5)}
         OrmQ.objects.all().delete()
         Run.objects.filter(run_id__in=waiting).update(ticket_at=None)

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from anvil_django import runs
 from anvil_django.models import Message, Run, ToolCall
-from anvil_django.stores.database_time import database_now
 from anvil_django.testing import fault, say, tool_call
 
-from .cluster import Site, stopped, wait_until, worker_of
+from .cluster import ROUNDS, Site, stopped, wait_until, worker_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
 SHORT_LEASE = {"LEASE_SECONDS": 1.5, "HEARTBEAT_SECONDS": 0.3}
 TAKEN_OVER = "the run was taken over by another worker"
-
-
-def lease_is_over(run: Run) -> bool:
-    return Run.objects.filter(pk=run.pk, lease_until__lt=database_now()).exists()
 
 
 def rows(run: Run) -> list[object]:
@@ -41,8 +37,7 @@ def test_a_worker_stopped_in_a_tool_past_its_lease_writes_and_starts_nothing(sit
     pid = site.wait_inside("one")
 
     with stopped(pid):
-        wait_until(lambda: lease_is_over(run), "its lease has run out")
-        site.start_cluster(**SHORT_LEASE)
+        wait_until(lambda: list(runs.recover()), "its lease has run out and the other worker is told")
         site.wait_inside("one", times=2)
         site.release("one")
         site.wait_for(run, "done")
@@ -65,8 +60,7 @@ def test_a_worker_stopped_in_a_side_effect_past_its_lease_does_not_record_or_rep
     pid = site.wait_inside("one")
 
     with stopped(pid):
-        wait_until(lambda: lease_is_over(run), "its lease has run out")
-        site.start_cluster(**SHORT_LEASE)
+        wait_until(lambda: list(runs.recover()), "its lease has run out and the other worker is told")
         site.wait_for(run, "suspended")
         before = rows(run)
     site.release("one")
@@ -80,14 +74,13 @@ def test_a_worker_stopped_in_a_side_effect_past_its_lease_does_not_record_or_rep
 def test_a_worker_stopped_in_a_model_call_past_its_lease_writes_and_starts_nothing(
     site: Site,
 ) -> None:
-    site.api.script(say(tool_call("act", {"name": "one"})).after(fault.stall(4, events=2)), say("Done."))
+    site.api.script(say(tool_call("act", {"name": "one"})).after(fault.stall(3, events=2)), say("Done."))
     first = site.start_cluster(**SHORT_LEASE)
     run = site.start_run()
     wait_until(lambda: site.api.requests, "the model call is in flight")
 
     with stopped(worker_of(run)):
-        wait_until(lambda: lease_is_over(run), "its lease has run out")
-        site.start_cluster(**SHORT_LEASE)
+        wait_until(lambda: list(runs.recover()), "its lease has run out and the other worker is told")
         site.wait_for(run, "done")
         before = rows(run)
     wait_until(lambda: first.said(TAKEN_OVER), "the stopped worker has noticed")
@@ -125,13 +118,12 @@ def test_two_processes_that_advance_one_run_at_once_do_every_step_once(site: Sit
         say("Done."),
     )
     racers = site.start_racers(2)
-    rounds = 20
-    for number in range(rounds):
+    for number in range(ROUNDS):
         run = site.start_run(f"Round {number}.")
         results = site.race(racers, ("advance", run.run_id), ("advance", run.run_id))
         assert sorted(results) == ["done", "not taken"], results
         run.refresh_from_db()
         assert (run.status, run.token, run.iterations) == ("done", 1, 3)
-    assert site.counts("began") == {"one": rounds, "two": rounds, "three": rounds}
-    assert len({line["key"] for line in site.trace()}) == 3 * rounds
-    assert len(site.api.billed) == 3 * rounds
+    assert site.counts("began") == {"one": ROUNDS, "two": ROUNDS, "three": ROUNDS}
+    assert len({line["key"] for line in site.trace()}) == 3 * ROUNDS
+    assert len(site.api.billed) == 3 * ROUNDS

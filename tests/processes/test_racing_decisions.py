@@ -10,11 +10,9 @@ from anvil_django.models import Approval
 from anvil_django.testing import say, tool_call
 from tests.world import reviewer
 
-from .cluster import Site, tickets
+from .cluster import ROUNDS, Site, tickets
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
-
-ROUNDS = 20
 
 
 def test_the_last_two_decisions_of_a_turn_wake_the_run_once_and_never_lose_it(site: Site) -> None:
