@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -177,10 +177,17 @@ class DjangoStateStore(StateStore):
         )
         if not taken:
             return None
-        run = self._runs().filter(run_id=run_id, lease_owner=owner).select_related("version").first()
-        if run is None:  # Taken over already: this process was stopped for longer than the lease.
-            return None
-        checkpoint = read_checkpoint(run)
+        held = self._runs().filter(run_id=run_id, lease_owner=owner)
+        try:
+            run = held.select_related("version").first()
+            if run is None:  # Taken over already: this process was stopped for longer than the lease.
+                return None
+            checkpoint = read_checkpoint(run)
+        except BaseException:
+            # It cannot be read, so nobody advances it under this lease: interrupted, as after ``release``.
+            with suppress(Exception):
+                held.update(lease_until=None)
+            raise
         self._used_at = get_clock().monotonic()
         return checkpoint, Lease(run_id, run.token, owner, seconds, asked_at + seconds)
 
