@@ -45,7 +45,8 @@ class ToolStarted:
 
 @dataclass(frozen=True, slots=True)
 class ToolFinished:
-    """A tool has run; its result is stored with or before the next event that is not a delta."""
+    """A tool has run. The result of a side effect is stored by now, that of a read-only tool soon: if the
+    process dies before, the tool is run again."""
 
     call_id: str
     name: str
