@@ -35,6 +35,7 @@ __all__ = [
     "PERMISSION",
     "answer",
     "approve",
+    "check_edited",
     "claim",
     "expire_overdue",
     "may_decide",
@@ -107,7 +108,9 @@ def answer(
         As ``approve``, and UnfitDecisionError for a limit or an empty answer.
     """
     if answer is None:
-        raise UnfitDecisionError("Give the answer that the agent is told as the result of the call.")
+        raise UnfitDecisionError(
+            "Give the answer that the agent is told as the result of the call.", field="answer"
+        )
     return _decide(approval, user, channel, approved=True, reason=reason, answer=answer)
 
 
@@ -135,15 +138,21 @@ def settle(
         raise UnfitDecisionError("Only a call in doubt can be settled; approve or reject this one.")
     if verdict == Verdict.HAPPENED:
         if result is None:
-            raise UnfitDecisionError("Give the result of the call; the agent goes on from it.")
+            raise UnfitDecisionError(
+                "Give the result of the call; the agent goes on from it.", field="result"
+            )
         return approve(approval, user=user, answer=result, reason=reason, channel=channel)
     if result is not None:
-        raise UnfitDecisionError(f'A result goes with the verdict "happened", not with {verdict!r}.')
+        raise UnfitDecisionError(
+            f'A result goes with the verdict "happened", not with {verdict!r}.', field="result"
+        )
     if verdict == Verdict.NOT_HAPPENED:
         return approve(approval, user=user, reason=reason, channel=channel)
     if verdict == Verdict.UNKNOWN:
         return reject(approval, user=user, reason=reason, channel=channel)
-    raise UnfitDecisionError(f'verdict must be "happened", "not_happened" or "unknown", not {verdict!r}.')
+    raise UnfitDecisionError(
+        f'verdict must be "happened", "not_happened" or "unknown", not {verdict!r}.', field="verdict"
+    )
 
 
 def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Approval:
@@ -180,15 +189,27 @@ def _demand(approval: Approval, user: Any) -> None:
 
 def _check_fit(approval: Approval, decision: Decision, user: Any) -> None:
     if not decision.approved and not decision.reason.strip():
-        raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.")
+        raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.", field="reason")
     if approval.kind == str(ApprovalKind.LIMIT):
         check_decision(approval.tool, edited_input=decision.edited_input, answer=decision.answer)
     elif decision.edited_input is not None:
         if approval.kind == str(ApprovalKind.IN_DOUBT):
             raise UnfitDecisionError(
-                "The arguments of a call in doubt cannot be edited: it may have happened with them."
+                "The arguments of a call in doubt cannot be edited: it may have happened with them.",
+                field="edited_input",
             )
         _check_edited(approval, decision, user)
+
+
+def check_edited(approval: Approval, edited_input: dict[str, Any], *, user: Any) -> None:
+    """Check edited arguments as ``approve`` does, without deciding anything: for a preview of them.
+
+    Raises:
+        DecisionError: They do not fit the tool, or cannot be checked.
+    """
+    decision = Decision(approved=True, reviewer=name_of(user), edited_input=edited_input)
+    decision.check()
+    _check_fit(approval, decision, user)
 
 
 def _check_edited(approval: Approval, decision: Decision, user: Any) -> None:
@@ -200,13 +221,17 @@ def _check_edited(approval: Approval, decision: Decision, user: Any) -> None:
             f"The tool {approval.tool!r} is not available here, so edits cannot be checked."
         ) from None
     except InvalidToolInput as exc:
-        raise UnfitDecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
+        raise UnfitDecisionError(
+            f"The edited arguments do not fit the tool: {exc.message}", field="edited_input"
+        ) from exc
     # The rule is asked about the new arguments too. Its yes is this person's to give; a rule that fails for
     # them leaves nobody knowing whether one person is enough.
     context = ToolContext(approval.run.run_id, approval.call.call_id, "", user=user, decision=decision)
     gate = tool.gate(arguments, context)
     if gate.failed:
-        raise UnfitDecisionError(f"{gate.reason} Edit them otherwise, or reject the call.")
+        raise UnfitDecisionError(
+            f"{gate.reason} Edit them otherwise, or reject the call.", field="edited_input"
+        )
 
 
 # Claims.

@@ -198,6 +198,10 @@ class UnfitDecisionError(DecisionError):
     code = "decision_unfit"
     http_status = 422
 
+    def __init__(self, message: str | None = None, *, field: str = "") -> None:
+        self.field = field
+        super().__init__(message)
+
 
 class ClaimedError(DecisionError):
     """Somebody else is reading this case."""

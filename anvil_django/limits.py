@@ -80,10 +80,12 @@ def check_decision(reached: str, *, edited_input: Any, answer: Any) -> None:
         UnfitDecisionError: It is something else.
     """
     if answer is not None:
-        raise UnfitDecisionError("A limit is raised or it is not; it cannot be answered.")
+        raise UnfitDecisionError("A limit is raised or it is not; it cannot be answered.", field="answer")
     if edited_input is not None:
         if set(edited_input) != {"raise_by"}:
-            raise UnfitDecisionError('For a limit, give {"raise_by": amount} and nothing else.')
+            raise UnfitDecisionError(
+                'For a limit, give {"raise_by": amount} and nothing else.', field="edited_input"
+            )
         check_raise(reached, edited_input["raise_by"])
 
 
@@ -101,7 +103,8 @@ def check_raise(reached: str, by: Any) -> Any:
     if not amount.is_finite() or amount <= 0 or (counted and amount != amount.to_integral_value()):
         raise UnfitDecisionError(
             f"raise_by must be {'a whole number' if counted else 'an amount'} above zero, not {by!r}; "
-            "nothing was decided."
+            "nothing was decided.",
+            field="edited_input.raise_by",
         )
     if counted:
         return int(amount)

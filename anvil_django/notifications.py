@@ -7,14 +7,13 @@ from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.mail import send_mass_mail
-from django.db.models import Q
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
 from . import approvals, signals
 from .conf import get_settings
 from .models import Approval
-from .reviewers import PERMISSION
+from .reviewers import PERMISSION, holders, is_permission
 
 logger = logging.getLogger(__name__)
 
@@ -62,18 +61,10 @@ def tell(approval: Approval, reviewers: str) -> int:
 
 def people(reviewers: str, requester: str) -> list[str]:
     """The addresses of active people who may decide such a case, without whoever started the run."""
-    model = get_user_model()
-    email = model.get_email_field_name()
-    codename = PERMISSION.partition(".")[2]
-    may = Q(user_permissions__codename=codename) | Q(groups__permissions__codename=codename)
-    found = model._default_manager.filter(may, is_active=True)
-    if "." in reviewers:
-        app, _dot, special = reviewers.partition(".")
-        here = {"codename": special, "content_type__app_label": app}
-        named = Q(**{f"user_permissions__{k}": v for k, v in here.items()}) | Q(
-            **{f"groups__permissions__{k}": v for k, v in here.items()}
-        )
-        found = found.filter(named)
+    email = get_user_model().get_email_field_name()
+    found = holders(PERMISSION)
+    if is_permission(reviewers):
+        found = found.filter(pk__in=holders(reviewers).values("pk"))
     elif reviewers:
         found = found.filter(groups__name=reviewers)
     if get_settings().four_eyes and requester:

@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
 from django.db import connection
 from django.http import JsonResponse
 from django.test.utils import CaptureQueriesContext
@@ -24,8 +22,8 @@ from anvil_django.models import Approval, Run
 from anvil_django.stores import DjangoStateStore
 from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
 
-RUNS = "/api/agents/v1/runs/"
-APPROVALS = "/api/agents/v1/approvals/"
+from .rest import APPROVALS, RUNS, client_of, errors, person, problem
+
 HOSTILE = '<script>alert("1")</script> \u202e {{ 7*7 }} \'; DROP TABLE x; -- \U0001f600 {"a": 1}'
 NOT_UNICODE = b'"\\ud800"'
 
@@ -46,20 +44,6 @@ def agent() -> Iterator[Agent]:
     deployed.clear()
     yield register(Agent(name="operator", model="claude-sonnet-5-5", tools=[deploy]))
     unregister("operator")
-
-
-def person(username: str, *permissions: str) -> Any:
-    user = get_user_model().objects.create_user(username, password="secret")
-    user.user_permissions.set(
-        Permission.objects.filter(content_type__app_label="anvil_django", codename__in=permissions)
-    )
-    return user
-
-
-def client_of(user: Any) -> APIClient:
-    client = APIClient()
-    client.force_login(user)
-    return client
 
 
 @pytest.fixture
@@ -101,24 +85,6 @@ def asked(run_id: str) -> str:
     return f"{APPROVALS}{Approval.objects.get(run__run_id=run_id).pk}/"
 
 
-def problem(response: Any, status: int, code: str) -> dict[str, Any]:
-    """The body of a problem, after checking what all problems have."""
-    assert response.status_code == status, response.content
-    assert response["Content-Type"] == "application/problem+json"
-    body: dict[str, Any] = response.json()
-    assert body["status"] == status
-    assert body["code"] == code
-    assert body["type"] == "about:blank"
-    assert body["title"]
-    assert body["detail"]
-    return body
-
-
-def errors(response: Any) -> dict[str, str]:
-    """The fields of a 422 with the code of what is wrong with each."""
-    return {error["field"]: error["code"] for error in problem(response, 422, "invalid")["errors"]}
-
-
 # Starting.
 
 
@@ -145,6 +111,7 @@ def test_start_answers_201_with_the_run_and_where_to_find_it(owner: APIClient) -
         "started_by": "carla",
         "cancel_requested": False,
         "pause_requested": False,
+        "requested_by": "",
         "next_attempt_at": None,
         "started_at": None,
         "finished_at": None,
@@ -557,6 +524,7 @@ def test_an_approval_runs_the_call_and_names_the_authenticated_person(
     assert decision.pop("created_at")
     assert decision == {
         "reviewer": "rita",
+        "verdict": "approved",
         "approved": True,
         "reason": "Tested.",
         "edited_input": None,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.filters import BaseFilterBackend
@@ -13,8 +14,11 @@ from rest_framework.pagination import Cursor, CursorPagination
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from .. import reviewers
 from ..conf import get_settings
-from ..states import ApprovalStatus, RunStatus
+from ..identity import RUN_ID_LENGTH
+from ..models import Approval
+from ..states import ApprovalKind, ApprovalStatus, RunStatus
 
 ALL = "all"
 
@@ -58,6 +62,13 @@ class ApprovalQuery(serializers.Serializer[Any]):
     status = serializers.ChoiceField(
         choices=[*map(str, ApprovalStatus), ALL], default=str(ApprovalStatus.PENDING)
     )
+    kind = serializers.ChoiceField(choices=[str(k) for k in ApprovalKind], required=False)
+    agent = serializers.CharField(required=False, max_length=100)
+    tool = serializers.CharField(required=False, max_length=128)
+    run_id = serializers.CharField(required=False, max_length=RUN_ID_LENGTH, trim_whitespace=False)
+    mine = serializers.BooleanField(required=False)
+    unclaimed = serializers.BooleanField(required=False)
+    decidable = serializers.BooleanField(required=False)
 
 
 class RunFilter(BaseFilterBackend):
@@ -68,15 +79,36 @@ class RunFilter(BaseFilterBackend):
         return queryset.filter(**_asked(RunQuery, request))
 
 
+COLUMNS = {"kind": "kind", "agent": "run__agent", "tool": "tool", "run_id": "run__run_id"}
+"""The filters of approvals that compare a column."""
+
+QUEUES: dict[str, Callable[[Any], QuerySet[Approval]]] = {
+    "mine": lambda user: reviewers.claimed().filter(claimed_by=user.pk),
+    "unclaimed": lambda user: Approval.objects.exclude(pk__in=reviewers.claimed().values("pk")),
+    "decidable": reviewers.decidable,
+}
+"""Those that are about a person and the present."""
+
+
 class ApprovalFilter(BaseFilterBackend):
-    """``?status=``, pending unless another one or ``all`` is asked for."""
+    """``?status=``, pending unless another one or ``all`` is asked for, and the filters of a queue.
+
+    ``mine``, ``unclaimed`` and ``decidable`` are about the caller and the present; false is their opposite.
+    """
 
     def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: APIView) -> QuerySet[Any]:
         """The approvals asked for; a single one is found whatever became of it."""
         if getattr(view, "action", None) != "list":
             return queryset
-        status = _asked(ApprovalQuery, request)["status"]
-        return queryset if status == ALL else queryset.filter(status=status)
+        asked = _asked(ApprovalQuery, request)
+        if asked["status"] != ALL:
+            queryset = queryset.filter(status=asked["status"])
+        queryset = queryset.filter(**{COLUMNS[name]: asked[name] for name in COLUMNS if name in asked})
+        for name, cases in QUEUES.items():
+            if name in asked:
+                found = Q(pk__in=cases(request.user).values("pk"))
+                queryset = queryset.filter(found if asked[name] else ~found)
+        return queryset
 
 
 def _asked(form: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:

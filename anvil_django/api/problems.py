@@ -19,7 +19,7 @@ from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import set_rollback
 
-from ..errors import AnvilError
+from ..errors import AnvilError, ClaimedError, UnfitDecisionError
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,12 @@ def _from_anvil(exc: AnvilError) -> Response:
     if exc.http_status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         # Nothing the client can mend: whoever runs the site has to hear of it.
         logger.error("a request failed: %s", exc.code, exc_info=exc)
-    told = {name: getattr(exc, attribute, "") for attribute, name in MEMBERS.items()}
+    told: dict[str, Any] = {name: getattr(exc, attribute, "") for attribute, name in MEMBERS.items()}
+    if isinstance(exc, ClaimedError):
+        told = {"claimed_by": exc.by}
+    elif isinstance(exc, UnfitDecisionError) and exc.field:
+        # In the form of any other wrong field, so that a form can show it where it belongs.
+        told["errors"] = [{"field": exc.field, "code": exc.code, "detail": exc.message}]
     return _problem(exc.http_status, exc.code, exc.message, **{k: v for k, v in told.items() if v})
 
 

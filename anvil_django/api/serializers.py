@@ -11,9 +11,10 @@ from django.urls import reverse
 from rest_framework import ISO_8601, serializers
 from rest_framework.exceptions import ValidationError
 
-from .. import exactjson
+from .. import exactjson, reviewers
 from ..cost import Usage
 from ..models import Approval, Decision, Run
+from ..states import ApprovalKind, Verdict
 from ..stores.rows import read_final_text
 
 # Requests.
@@ -114,6 +115,23 @@ class RejectRequest(StrictSerializer):
     reason = serializers.CharField()
 
 
+class AnswerRequest(StrictSerializer):
+    """The body of an answer in the tool's place."""
+
+    answer = StorableJSONField()
+    reason = serializers.CharField(required=False, default="", allow_blank=True)
+
+
+class SettleRequest(StrictSerializer):
+    """The body that settles a call in doubt; a result goes with ``happened``, a reason with ``unknown``."""
+
+    verdict = serializers.ChoiceField(
+        choices=[str(v) for v in (Verdict.HAPPENED, Verdict.NOT_HAPPENED, Verdict.UNKNOWN)]
+    )
+    result = StorableJSONField(required=False)
+    reason = serializers.CharField(required=False, default="", allow_blank=True)
+
+
 # Answers.
 
 
@@ -122,6 +140,9 @@ class TimeField(serializers.DateTimeField):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(format=ISO_8601, default_timezone=UTC, **options)
+
+
+TIME = TimeField()
 
 
 class ExactJSONField(serializers.Field[Any, Any, Any, Any]):
@@ -144,9 +165,10 @@ class LinkedSerializer(serializers.Serializer[Any]):
 
 
 class DecisionSerializer(serializers.Serializer[Decision]):
-    """One person's verdict."""
+    """One person's verdict; ``approved`` is whether it says yes to anything."""
 
     reviewer = serializers.CharField()
+    verdict = serializers.CharField()
     approved = serializers.BooleanField()
     reason = serializers.CharField()
     edited_input = ExactJSONField()
@@ -156,7 +178,10 @@ class DecisionSerializer(serializers.Serializer[Decision]):
 
 
 class ApprovalSerializer(LinkedSerializer):
-    """A question about a tool call and the decisions taken; ``input`` is what the call would run with."""
+    """A question about a tool call, the decisions taken, and whether the caller may decide it now.
+
+    ``input`` is what the model wrote, ``proposal`` what a reviewer made of it, for the others to agree to.
+    """
 
     id = serializers.IntegerField()
     run_id = serializers.CharField(source="run.run_id")
@@ -166,19 +191,62 @@ class ApprovalSerializer(LinkedSerializer):
     kind = serializers.CharField()
     status = serializers.CharField()
     input = ExactJSONField(source="call.input")
+    proposal = ExactJSONField()
     payload = ExactJSONField()
-    reviewers = serializers.CharField()
+    requester = serializers.CharField(source="run.user_name")
+    reviewers = serializers.SerializerMethodField()
+    needed = serializers.IntegerField()
+    agreed = serializers.SerializerMethodField()
+    claimed_by = serializers.SerializerMethodField()
+    claimed_at = serializers.SerializerMethodField()
     requested_at = TimeField()
+    escalates_at = TimeField(source="escalate_at")
     expires_at = TimeField()
     decided_at = TimeField()
     decisions = DecisionSerializer(many=True)
+    may_decide = serializers.SerializerMethodField()
+    why_not = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
 
+    def get_reviewers(self, approval: Approval) -> str:
+        """Who it is for, in words."""
+        return reviewers.reviewers_of(approval)
+
+    def get_agreed(self, approval: Approval) -> int:
+        """How many of the people needed have said yes to the arguments in force."""
+        return len(reviewers.agreed(approval))
+
+    def get_claimed_by(self, approval: Approval) -> str:
+        """Who is reading it; "" for nobody, also when the time of the claim is over."""
+        return approval.claimed_name if reviewers.is_claimed(approval) else ""
+
+    def get_claimed_at(self, approval: Approval) -> str | None:
+        """Since when."""
+        since = approval.claimed_at if reviewers.is_claimed(approval) else None
+        return None if since is None else TIME.to_representation(since)
+
+    def get_may_decide(self, approval: Approval) -> bool:
+        """Whether the caller may decide it as it stands."""
+        return not self.get_why_not(approval)
+
+    def get_why_not(self, approval: Approval) -> str:
+        """Why the caller may not decide it: a sentence, or ""."""
+        user, groups = self.context["request"].user, self.context["groups"]()
+        return reviewers.why_not_now(user, approval, groups=groups)
+
     def get_links(self, approval: Approval) -> dict[str, str]:
-        """Where to read and decide it, and the run."""
-        names = {"self": "detail", "approve": "approve", "reject": "reject"}
-        links = {key: self.link(f"approval-{name}", pk=approval.pk) for key, name in names.items()}
-        return {**links, "run": self.link("run-detail", run_id=approval.run.run_id)}
+        """Where to read it, the verdicts that fit its kind, and the run."""
+        verbs = ["approve", "reject", "claim", "release"]
+        if approval.kind != str(ApprovalKind.LIMIT):
+            verbs.append("answer")
+        if approval.kind == str(ApprovalKind.IN_DOUBT):
+            verbs.append("settle")
+        links = {verb: self.link(f"approval-{verb}", pk=approval.pk) for verb in verbs}
+        return {
+            "self": self.link("approval-detail", pk=approval.pk),
+            **links,
+            "run": self.link("run-detail", run_id=approval.run.run_id),
+        }
 
 
 class RunSerializer(LinkedSerializer):
@@ -198,6 +266,7 @@ class RunSerializer(LinkedSerializer):
     started_by = serializers.CharField(source="user_name")
     cancel_requested = serializers.BooleanField()
     pause_requested = serializers.BooleanField()
+    requested_by = serializers.CharField()
     next_attempt_at = TimeField()
     created_at = TimeField()
     started_at = TimeField()

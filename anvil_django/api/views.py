@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from django.db.models import QuerySet
@@ -21,18 +21,21 @@ from .. import approvals, runs
 from ..errors import BadInputError, UnknownRunError
 from ..identity import check_run_id
 from ..models import Approval, Run
-from ..reviewers import name_of
+from ..reviewers import groups_of, name_of
+from ..states import Channel
 from . import problems
 from .formats import JSONParser, JSONRenderer
 from .lists import ApprovalFilter, NewestFirst, RunFilter
 from .permissions import MaySeeApprovals, MayUseRuns
 from .serializers import (
+    AnswerRequest,
     ApprovalSerializer,
     ApproveRequest,
     EmptyRequest,
     RejectRequest,
     RunDetailSerializer,
     RunSerializer,
+    SettleRequest,
     StartRequest,
 )
 
@@ -74,6 +77,10 @@ class AnvilViewSet(GenericViewSet[Any]):
     def get_serializer_class(self) -> type[BaseSerializer[Any]]:
         """The request's, where the action takes a body."""
         return self.request_serializers.get(self.action) or super().get_serializer_class()
+
+    def get_serializer_context(self) -> dict[str, Any]:
+        """With the groups of the caller, fetched when first asked for and once for all rows of an answer."""
+        return {**super().get_serializer_context(), "groups": cache(lambda: groups_of(self.request.user))}
 
     def checked(self, request: Request) -> dict[str, Any]:
         """The body of the request.
@@ -171,7 +178,14 @@ class ApprovalViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, AnvilVie
     permission_classes = (IsAuthenticated, MaySeeApprovals)
     filter_backends = (ApprovalFilter,)
     serializer_class = ApprovalSerializer
-    request_serializers = {"approve": ApproveRequest, "reject": RejectRequest}
+    request_serializers = {
+        "approve": ApproveRequest,
+        "reject": RejectRequest,
+        "answer": AnswerRequest,
+        "settle": SettleRequest,
+        "claim": EmptyRequest,
+        "release": EmptyRequest,
+    }
 
     def get_queryset(self) -> QuerySet[Approval]:
         """All approvals, with what is shown of each and without the large columns that are not."""
@@ -188,8 +202,30 @@ class ApprovalViewSet(mixins.ListModelMixin, mixins.RetrieveModelMixin, AnvilVie
         """Say no, as the authenticated user, and tell the agent why."""
         return self._decide(approvals.reject)
 
+    @action(detail=True, methods=["post"])
+    def answer(self, request: Request, pk: str) -> Response:
+        """Give the result in the tool's place."""
+        return self._decide(approvals.answer)
+
+    @action(detail=True, methods=["post"])
+    def settle(self, request: Request, pk: str) -> Response:
+        """Say what became of a call in doubt."""
+        return self._decide(approvals.settle)
+
+    @action(detail=True, methods=["post"])
+    def claim(self, request: Request, pk: str) -> Response:
+        """Keep others from deciding the case while the caller reads it."""
+        return self._change(approvals.claim)
+
+    @action(detail=True, methods=["post"])
+    def release(self, request: Request, pk: str) -> Response:
+        """Give the caller's claim back."""
+        return self._change(approvals.release)
+
     def _decide(self, decide: Callable[..., Approval]) -> Response:
+        return self._change(partial(decide, channel=str(Channel.API)))
+
+    def _change(self, change: Callable[..., Approval]) -> Response:
         approval = self.get_object()
-        verdict = self.checked(self.request)
-        decided = decide(approval, user=self.request.user, channel="api", **verdict)
-        return Response(ApprovalSerializer(decided, context=self.get_serializer_context()).data)
+        changed = change(approval, user=self.request.user, **self.checked(self.request))
+        return Response(ApprovalSerializer(changed, context=self.get_serializer_context()).data)
