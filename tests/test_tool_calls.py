@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -173,6 +174,7 @@ def test_call_ids_that_repeat_or_cannot_be_used_confuse_no_two_calls(
     assert len({block["tool_use_id"] for block in results(done)}) == 4
     assert done.status == "done"
     assert [violations(request.body) for request in messages_api.requests] == [[], [], []]
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", block["tool_use_id"]) for block in results(done))
     assert exactjson.dumps(stored(store).messages) == exactjson.dumps(done.messages)
 
 
@@ -186,6 +188,7 @@ def test_a_name_that_no_tool_can_have_does_not_block_the_run(
     done = run(agent(echo), store)
 
     assert [block.get("is_error", False) for block in results(done)] == [True, False]
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,128}", done.messages[1]["content"][0]["name"])
     assert (done.status, stored(store).messages) == ("done", done.messages)
 
 
