@@ -99,7 +99,9 @@ class AgentCheckpoint:
     meta: dict[int, MessageMeta] = field(default_factory=dict, compare=False, repr=False)
     unsaved_calls: dict[str, ToolCall] = field(default_factory=dict, compare=False, repr=False)
     requested: str | None = field(default=None, compare=False, repr=False)
-    """"cancel" or "pause", when that was asked before the run was claimed."""
+    """"cancel", "pause" or "steer", when that was asked before the run was claimed."""
+    placed: dict[Any, int] = field(default_factory=dict, compare=False, repr=False)
+    """Steering messages placed since the last save, by the store's key, with the numbers they got."""
     store_key: Any = field(default=None, compare=False, repr=False)
     """The store's own name for the run, for the store alone."""
 
@@ -166,6 +168,7 @@ class AgentCheckpoint:
         self.saved_count = len(self.messages)
         self.meta.clear()
         self.unsaved_calls.clear()
+        self.placed.clear()
         self.revision += 1
         self.updated_at = at
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -40,7 +40,7 @@ from .steps import (
     needs_intent,
     next_step,
 )
-from .stores.base import ApprovalUnusableError, RunRequestedError, StateStore
+from .stores.base import REQUESTS, ApprovalUnusableError, Request, RunRequestedError, StateStore
 from .tool_results import as_content, failed
 from .tools import InvalidToolInput, ToolContext, ToolOutcome
 
@@ -88,6 +88,7 @@ class Loop:
         self._dirty = False
         self._progress = False
         self._pause = 0.0
+        self._heeded: Collection[Request] = REQUESTS
         # A call whose start is stored and that has not begun, and what it was before.
         self._intent: tuple[ToolCall, _Begun] | None = None
         self._happened: list[Event] = []  # Told only once it is stored.
@@ -130,7 +131,7 @@ class Loop:
                 self.checkpoint.touch(call)
             if self.checkpoint.status is RunStatus.RUNNING:
                 self._hand_back()
-                self._save(None, heed=False)
+                self._save(None, heed=())
 
     # Between two effects.
 
@@ -138,6 +139,8 @@ class Loop:
         if self.checkpoint.recoveries > self._settings.max_recoveries:
             endings.fail_as_poison(self.checkpoint)
             self._dirty = True
+        elif self.checkpoint.requested == "steer":
+            self._heeded = REQUESTS - {"steer"}
         elif self.checkpoint.requested:
             return self._follow(self.checkpoint.requested)
         elif not self.checkpoint.error_code:
@@ -145,7 +148,7 @@ class Loop:
         if self.checkpoint.total_cost_usd is None and not self.checkpoint.iterations:
             self.checkpoint.total_cost_usd = self.agent.cost_so_far()  # The price may have been added since.
         while True:
-            step = self._commit(self._settle())
+            step = self._commit(self._place_steering(self._settle()))
             happened, self._happened = self._happened, []
             yield from happened
             if step is None:
@@ -212,8 +215,12 @@ class Loop:
                     self._save(step)
                 return step
             except RunRequestedError as asked:
+                if asked.request == "steer":
+                    self._heeded = REQUESTS - {"steer"}
+                    step = self._place_steering(step)
+                    continue
                 if asked.request == "pause" and self.checkpoint.status in TERMINAL:
-                    self._save(None, heed=False)  # It ended before it could be paused.
+                    self._save(None, heed=())  # It ended before it could be paused.
                 else:
                     self._follow(asked.request)
                 return None
@@ -223,6 +230,28 @@ class Loop:
                 self.checkpoint.touch(call)
                 self._dirty = True
                 step = self._settle()
+
+    def _place_steering(self, step: Effect | None) -> Effect | None:
+        """Give a waiting message its place, if there is one now: before a model call, or where a turn ends.
+
+        Not into a turn that the model has only paused: that goes on with nothing added.
+        """
+        checkpoint = self.checkpoint
+        if "steer" in self._heeded or checkpoint.placed:
+            return step
+        if checkpoint.status is RunStatus.DONE and checkpoint.stop_reason in {"end_turn", "stop_sequence"}:
+            checkpoint.status, checkpoint.stop_reason = RunStatus.RUNNING, ""
+            self._append_steering()
+            return self._settle()
+        if isinstance(step, CallModel) and checkpoint.messages[-1]["role"] != "assistant":
+            self._append_steering()
+        return step
+
+    def _append_steering(self) -> None:
+        for key, content in self.store.take_steering(self.checkpoint):
+            self.checkpoint.placed[key] = len(self.checkpoint.messages)
+            self.checkpoint.append({"role": "user", "content": content})
+            self._dirty = True
 
     def _unless_stopping(self, step: Effect | None) -> Effect | None:
         # Asked before the intent of a side effect is stored, never between it and the effect.
@@ -252,7 +281,7 @@ class Loop:
             return None
         return step.call if needs_intent(step.call, self.checkpoint.token) else None
 
-    def _save(self, step: Effect | None, *, heed: bool = True) -> None:
+    def _save(self, step: Effect | None, *, heed: Collection[Request] | None = None) -> None:
         call = self._intended(step)
         intent = None
         if call is not None:
@@ -261,7 +290,11 @@ class Loop:
             self.checkpoint.touch(call)
         reach("save.before")
         try:
-            self.store.save(self.checkpoint, self.lease, progress=self._progress, heed=heed)
+            placed = bool(self.checkpoint.placed)
+            heeded = self._heeded if heed is None else heed
+            self.store.save(self.checkpoint, self.lease, progress=self._progress, heed=heeded)
+            if placed:
+                self._heeded = REQUESTS  # Until another message waits.
         except (RunRequestedError, ApprovalUnusableError):
             if intent is not None:
                 _take_back(*intent)
@@ -283,7 +316,7 @@ class Loop:
     def _follow(self, request: str) -> None:
         """Do what an operator asked, at this boundary."""
         (endings.cancel if request == "cancel" else endings.pause)(self.checkpoint)
-        self._save(None, heed=False)
+        self._save(None, heed=())
 
     # Effects.
 
@@ -405,7 +438,7 @@ class Loop:
                     self._save(step)
                 except (RunRequestedError, ApprovalUnusableError):
                     # What was done is recorded now; what was asked is followed at the next boundary.
-                    self._save(None, heed=False)
+                    self._save(None, heed=())
                     self._dirty = True
         except _RollBack as undone:
             self._record(call, undone.outcome)

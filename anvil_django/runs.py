@@ -1,6 +1,6 @@
-"""The one door to change a run: start, advance, cancel, pause, resume, recover.
+"""The one door to change a run: start, advance, cancel, pause, resume, retry, say, fork, recover.
 
-The sweep itself is in ``recovery.py``.
+The last three have modules of their own (``continuing``, ``forking``, ``recovery``) and are called from here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from .boundaries import reach
 from .checkpoint import AgentCheckpoint, AgentResult
 from .clock import get_clock
 from .conf import get_settings
+from .continuing import say
 from .errors import (
     BadInputError,
     IdempotencyKeyReusedError,
@@ -28,6 +29,7 @@ from .errors import (
     UnknownAgentError,
     UnknownRunError,
 )
+from .forking import fork
 from .identity import check_metadata, check_run_id, new_run_id
 from .leases import owner_name
 from .loop import Loop
@@ -43,11 +45,14 @@ __all__ = [
     "Slice",
     "advance_slice",
     "cancel",
+    "fork",
     "get",
     "get_or_start",
     "pause",
     "recover",
     "resume",
+    "retry",
+    "say",
     "start",
 ]
 
@@ -172,7 +177,7 @@ def advance_slice(run_id: str, *, should_stop: Callable[[], bool] | None = None)
         agent = get_agent(checkpoint.agent)
     except UnknownAgentError as exc:
         _without_agent(checkpoint, exc)
-        store.save(checkpoint, lease, progress=False, heed=False)
+        store.save(checkpoint, lease, progress=False, heed=())
         result = AgentResult.of(checkpoint)
     else:
         stop = should_stop or Slice(run_id, checkpoint.store_key).is_over
@@ -261,7 +266,7 @@ def cancel(run_id: str, *, by: str = "") -> Run:
     if claimed is not None:
         checkpoint, lease = claimed
         endings.cancel(checkpoint)
-        store.save(checkpoint, lease, progress=True, heed=False)
+        store.save(checkpoint, lease, progress=True, heed=())
     run.refresh_from_db()
     return run
 
@@ -313,4 +318,21 @@ def resume(run_id: str) -> Run:
     run.refresh_from_db()
     if run.status == str(RunStatus.SUSPENDED):
         raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED), until="a person decides")
+    return run
+
+
+def retry(run_id: str) -> Run:
+    """Have a failed run go on from its last stored step.
+
+    Raises:
+        UnknownRunError: There is no such run.
+        IllegalTransitionError: It has not failed.
+    """
+    run = get(run_id)
+    alias = DjangoStateStore().alias
+    with transaction.atomic(using=alias):
+        if not queue_if_decided(run.pk, alias, sources=[RunStatus.FAILED]):
+            raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED))
+        queue.ring(run_id, using=alias)
+    run.refresh_from_db()
     return run

@@ -42,14 +42,17 @@ TRANSITIONS: dict[RunStatus, frozenset[RunStatus]] = {
     RunStatus.SUSPENDED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
     RunStatus.PAUSED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
     RunStatus.FAILED: frozenset({RunStatus.QUEUED, RunStatus.CANCELLED}),
-    RunStatus.DONE: frozenset(),
-    RunStatus.CANCELLED: frozenset(),
+    # Only with a further message: resuming alone does nothing.
+    RunStatus.DONE: frozenset({RunStatus.QUEUED}),
+    RunStatus.CANCELLED: frozenset({RunStatus.QUEUED}),
 }
 
 TERMINAL = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED})
 """Statuses in which nothing more happens by itself."""
-RESUMABLE = frozenset(s for s, to in TRANSITIONS.items() if RunStatus.QUEUED in to and s != RunStatus.RUNNING)
+RESUMABLE = frozenset({RunStatus.SUSPENDED, RunStatus.PAUSED, RunStatus.FAILED})
 """Statuses out of which a person's resume (or decision) leads."""
+CONTINUABLE = TERMINAL
+"""Statuses in which a further user message starts the run again."""
 UNFINISHED = frozenset(s for s, to in TRANSITIONS.items() if RunStatus.CANCELLED in to)
 """Statuses that can still be cancelled."""
 

@@ -361,7 +361,7 @@ def advance_any(store: StateStore, act: Callable[[Any], None]) -> None:
     assert claimed is not None
     checkpoint, lease = claimed
     act(checkpoint)
-    store.save(checkpoint, lease, progress=True, heed=False)
+    store.save(checkpoint, lease, progress=True, heed=())
 
 
 def test_cancelling_while_calls_wait_answers_every_call_and_voids_the_question(

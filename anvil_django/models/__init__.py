@@ -4,6 +4,7 @@ from .agent_version import AgentVersion
 from .approval import Approval, Decision
 from .message import Message
 from .run import Run
+from .steering import Steering
 from .tool_call import ToolCall
 
-__all__ = ["AgentVersion", "Approval", "Decision", "Message", "Run", "ToolCall"]
+__all__ = ["AgentVersion", "Approval", "Decision", "Message", "Run", "Steering", "ToolCall"]

@@ -89,6 +89,7 @@ class Approval(models.Model):
     )
     claimed_name = models.CharField(_("name of the claimant"), max_length=200, blank=True)
     claimed_at = models.DateTimeField(_("claimed at"), null=True, blank=True)
+    revision = models.PositiveBigIntegerField(_("revision of the run"), default=0)
     requested_at = models.DateTimeField(_("requested at"))
     expires_at = models.DateTimeField(_("expires at"), null=True, blank=True)
     decided_at = models.DateTimeField(_("decided at"), null=True, blank=True)
@@ -145,6 +146,7 @@ class Decision(models.Model):
     edited_input = models.TextField(_("edited arguments"), blank=True, help_text=_("Exact JSON text."))
     answer = models.TextField(_("answer"), blank=True, help_text=_("Exact JSON text."))
     digest = models.CharField(_("digest"), max_length=64)
+    revision = models.PositiveBigIntegerField(_("revision of the run"), default=0)
     created_at = models.DateTimeField(_("created at"))
 
     class Meta:

@@ -28,6 +28,7 @@ class Message(models.Model):
     cost_usd = models.DecimalField(_("cost (USD)"), max_digits=20, decimal_places=10, null=True, blank=True)
     message_id = models.CharField(_("message id"), max_length=100, blank=True)
     request_id = models.CharField(_("request id"), max_length=100, blank=True)
+    revision = models.PositiveBigIntegerField(_("revision of the run"), default=0)
     created_at = models.DateTimeField(_("created at"))
 
     class Meta:

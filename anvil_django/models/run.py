@@ -102,6 +102,16 @@ class Run(models.Model):
     cancel_requested = models.BooleanField(_("cancel requested"), default=False)
     pause_requested = models.BooleanField(_("pause requested"), default=False)
     requested_by = models.CharField(_("asked by"), max_length=200, blank=True)
+    steering_waits = models.BooleanField(_("a message waits"), default=False)
+    forked_from = models.ForeignKey(
+        "self",
+        verbose_name=_("forked from"),
+        null=True,
+        blank=True,
+        on_delete=models.SET_NULL,
+        related_name="forks",
+    )
+    forked_at = models.PositiveIntegerField(_("forked after iteration"), null=True, blank=True)
 
     token = models.PositiveBigIntegerField(_("fencing token"), default=0)
     revision = models.PositiveBigIntegerField(_("revision"), default=0)

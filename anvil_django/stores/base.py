@@ -16,7 +16,9 @@ from ..errors import AnvilError, RunIdTakenError
 from ..leases import Lease
 from ..states import RunStatus
 
-Request = Literal["cancel", "pause"]
+Request = Literal["cancel", "pause", "steer"]
+REQUESTS: frozenset[Request] = frozenset({"cancel", "pause", "steer"})
+"""What can be asked of a run that somebody advances; ``steer``: a message waits for a place."""
 
 
 class RunRequestedError(AnvilError):
@@ -97,16 +99,23 @@ class StateStore(ABC):
         """
 
     @abstractmethod
-    def save(self, checkpoint: AgentCheckpoint, lease: Lease, *, progress: bool, heed: bool = True) -> None:
+    def save(
+        self,
+        checkpoint: AgentCheckpoint,
+        lease: Lease,
+        *,
+        progress: bool,
+        heed: Collection[Request] = REQUESTS,
+    ) -> None:
         """Store what is new, renew the lease, and give it up if the status is no longer running.
 
         Args:
             progress: Whether a step was finished, which resets the count of recoveries.
-            heed: Whether a pending cancel or pause refuses the save.
+            heed: The requests that refuse the save when they are pending.
 
         Raises:
             LeaseLostError: The lease is somebody else's, or the run moved on.
-            RunRequestedError: A cancel or pause is pending.
+            RunRequestedError: A request that is heeded is pending.
             ApprovalUnusableError: A call is to start on an approval that does not stand.
         """
 
@@ -132,6 +141,14 @@ class StateStore(ABC):
 
         ``by`` is who asks, where the store can keep that.
         """
+
+    def take_steering(self, checkpoint: AgentCheckpoint) -> list[tuple[Any, Any]]:
+        """The messages that wait for a place, with the store's own keys, oldest first.
+
+        The loop appends them to the history and notes their keys in ``checkpoint.placed``; the next save
+        marks them as placed.
+        """
+        return []
 
     @abstractmethod
     def decide(self, run_id: str, call_id: str, decision: Decision) -> None:

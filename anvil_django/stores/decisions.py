@@ -21,10 +21,10 @@ from .database_time import database_now
 from .rows import approval_row, read_decision
 
 
-def ask(run_pk: int, call: ToolCall, run_id: str, alias: str) -> int:
+def ask(run_pk: int, call: ToolCall, run_id: str, revision: int, alias: str) -> int:
     """Store the question about a call; the key of the approval."""
     row = ToolCallRow.objects.using(alias).only("pk").get(run_id=run_pk, call_id=call.call_id)
-    approval = approval_row(run_pk, row.pk, call, run_id, get_clock().now())
+    approval = approval_row(run_pk, row.pk, call, run_id, revision, get_clock().now())
     approval.save(using=alias, force_insert=True)
     signals.send_after_commit(signals.approval_requested, using=alias, sender=Approval, approval=approval)
     return approval.pk
@@ -94,6 +94,7 @@ def record(
             edited_input="" if decision.edited_input is None else exactjson.dumps(decision.edited_input),
             answer="" if decision.answer is None else exactjson.dumps(decision.answer),
             digest=digest,
+            revision=run.revision,
             created_at=database_now(),
         )
         queued = stands and queue_if_decided(run.pk, alias, sources=[RunStatus.SUSPENDED])

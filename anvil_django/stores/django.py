@@ -25,19 +25,26 @@ from ..errors import (
     UnknownRunError,
 )
 from ..leases import Lease
-from ..models import AgentVersion, Approval, Message, Run
+from ..models import AgentVersion, Approval, Message, Run, Steering
 from ..models import ToolCall as ToolCallRow
 from ..states import RESUMABLE, TERMINAL, CallStatus, RunStatus, sources
 from . import decisions
-from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
+from .base import REQUESTS, ApprovalUnusableError, Request, RunRequestedError, StateStore
 from .database_time import database_now
 from .decisions import queue_if_decided
-from .rows import call_row, call_values, message_row, read_checkpoint, run_values
+from .rows import call_row, call_values, message_row, read_checkpoint, request_of, run_values
 
 logger = logging.getLogger(__name__)
 
 Asked = list[tuple[ToolCall, int]]
 """Calls with the keys of the approvals that were created for them."""
+
+FLAGS: dict[Request, str] = {
+    "cancel": "cancel_requested",
+    "pause": "pause_requested",
+    "steer": "steering_waits",
+}
+"""What people ask of a run, for whoever advances it to heed."""
 
 STALE_AFTER = 5.0
 """Seconds without a statement after which a connection is looked at before it is used again."""
@@ -197,8 +204,8 @@ class DjangoStateStore(StateStore):
         if not mine.update(lease_until=database_now(timedelta(seconds=lease.seconds))):
             raise LeaseLostError(lease.run_id, lease.token)
         lease.extend(asked_at)
-        flags = mine.values_list("cancel_requested", "pause_requested").first() or (False, False)
-        return _request(*flags)
+        flags = mine.values_list(*FLAGS.values()).first() or (False, False, False)
+        return request_of(*flags)
 
     def release(self, lease: Lease) -> None:
         # Still running, but under no live lease: interrupted, for the next sweep to find at once.
@@ -210,7 +217,14 @@ class DjangoStateStore(StateStore):
 
     # One save.
 
-    def save(self, checkpoint: AgentCheckpoint, lease: Lease, *, progress: bool, heed: bool = True) -> None:
+    def save(
+        self,
+        checkpoint: AgentCheckpoint,
+        lease: Lease,
+        *,
+        progress: bool,
+        heed: Collection[Request] = REQUESTS,
+    ) -> None:
         connection = connections[self.alias]
         asked_at = get_clock().monotonic()
         if connection.in_atomic_block:
@@ -231,13 +245,17 @@ class DjangoStateStore(StateStore):
         self._used_at = get_clock().monotonic()
 
     def _save(
-        self, checkpoint: AgentCheckpoint, lease: Lease, progress: bool, heed: bool, again: bool = False
+        self,
+        checkpoint: AgentCheckpoint,
+        lease: Lease,
+        progress: bool,
+        heed: Collection[Request],
+        again: bool = False,
     ) -> Asked:
         mine = self._runs().filter(
             pk=checkpoint.store_key, token=lease.token, lease_owner=lease.owner, revision=checkpoint.revision
         )
-        if heed:
-            mine = mine.filter(cancel_requested=False, pause_requested=False)
+        mine = mine.filter(**{FLAGS[request]: False for request in sorted(heed)})
         if progress:
             checkpoint.recoveries = 0
         with transaction.atomic(using=self.alias):
@@ -246,6 +264,8 @@ class DjangoStateStore(StateStore):
                     return []  # The first try was committed; only the answer was lost.
                 raise self._why_not(checkpoint, lease)
             asked = self._add_rows(checkpoint.store_key, checkpoint)
+            if checkpoint.placed:
+                self._mark_placed(checkpoint)
             if checkpoint.status is RunStatus.SUSPENDED:
                 self._unless_decided(checkpoint)
             if checkpoint.status in TERMINAL:
@@ -280,6 +300,14 @@ class DjangoStateStore(StateStore):
         if queue_if_decided(checkpoint.store_key, self.alias, sources=[RunStatus.SUSPENDED]):
             checkpoint.status = RunStatus.QUEUED
 
+    def _mark_placed(self, checkpoint: AgentCheckpoint) -> None:
+        # The run's row is locked by now: whoever sends another message waits and sets the flag after us.
+        waiting = Steering.objects.using(self.alias).filter(run_id=checkpoint.store_key, placed_seq=None)
+        for key, seq in checkpoint.placed.items():
+            waiting.filter(pk=key).update(placed_seq=seq)
+        if not waiting.exists():
+            self._runs().filter(pk=checkpoint.store_key).update(steering_waits=False)
+
     def _tell(self, checkpoint: AgentCheckpoint) -> None:
         if signals.run_ended.has_listeners(Run):
             run = self._runs().get(pk=checkpoint.store_key)
@@ -289,8 +317,8 @@ class DjangoStateStore(StateStore):
         mine = self._runs().filter(
             pk=checkpoint.store_key, token=lease.token, lease_owner=lease.owner, revision=checkpoint.revision
         )
-        flags = mine.values_list("cancel_requested", "pause_requested").first()
-        request = _request(*flags) if flags else None
+        flags = mine.values_list(*FLAGS.values()).first()
+        request = request_of(*flags) if flags else None
         return RunRequestedError(request) if request else LeaseLostError(lease.run_id, lease.token)
 
     def _is_stored(self, checkpoint: AgentCheckpoint, lease: Lease) -> bool:
@@ -301,9 +329,9 @@ class DjangoStateStore(StateStore):
 
     def _add_rows(self, run_pk: int, checkpoint: AgentCheckpoint) -> Asked:
         """Insert what is new and update the calls that changed; the approvals asked for by the way."""
-        now = get_clock().now()
+        now, revision = get_clock().now(), checkpoint.revision + 1
         new = [
-            message_row(run_pk, seq, message, meta, now)
+            message_row(run_pk, seq, message, meta, revision, now)
             for seq, message, meta in checkpoint.unsaved_messages()
             if not meta.derived
         ]
@@ -313,21 +341,25 @@ class DjangoStateStore(StateStore):
         calls = list({**known, **checkpoint.unsaved_calls}.values())
         fresh = [call for call in calls if not call.stored]
         if fresh:
-            ToolCallRow.objects.using(self.alias).bulk_create([call_row(run_pk, c, now) for c in fresh])
+            ToolCallRow.objects.using(self.alias).bulk_create(
+                [call_row(run_pk, c, revision, now) for c in fresh]
+            )
         asked: Asked = []
         for call in calls:
             if call.stored:
-                self._update_call(run_pk, call, checkpoint.run_id)
+                self._update_call(run_pk, call, checkpoint.run_id, revision)
             if call.undecided and call.approval_id is None:
-                asked.append((call, decisions.ask(run_pk, call, checkpoint.run_id, self.alias)))
+                asked.append((call, decisions.ask(run_pk, call, checkpoint.run_id, revision, self.alias)))
         return asked
 
-    def _update_call(self, run_pk: int, call: ToolCall, run_id: str) -> None:
+    def _update_call(self, run_pk: int, call: ToolCall, run_id: str, revision: int) -> None:
         if call.consuming and not decisions.use(call, self.alias):
             raise ApprovalUnusableError(call.call_id)
         rows = ToolCallRow.objects.using(self.alias).filter(run_id=run_pk, call_id=call.call_id)
         # A result is written once.
-        if not rows.exclude(status=str(CallStatus.DONE)).update(**call_values(call, database_now())):
+        if not rows.exclude(status=str(CallStatus.DONE)).update(
+            **call_values(call, revision, database_now())
+        ):
             raise LeaseLostError(run_id, call.started_token)
         if call.status is CallStatus.DONE and call.approval_id is not None and call.decision is None:
             decisions.void(call.approval_id, self.alias)
@@ -341,7 +373,11 @@ class DjangoStateStore(StateStore):
     def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
         wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
         runs = self._runs().filter(run_id=run_id, status__in=[str(s) for s in sources(wanted)])
-        return bool(runs.update(**{f"{request}_requested": True}, requested_by=by[:200]))
+        return bool(runs.update(**{FLAGS[request]: True}, requested_by=by[:200]))
+
+    def take_steering(self, checkpoint: AgentCheckpoint) -> list[tuple[Any, Any]]:
+        waiting = Steering.objects.using(self.alias).filter(run_id=checkpoint.store_key, placed_seq=None)
+        return [(row.pk, exactjson.loads(row.content)) for row in waiting.order_by("id")]
 
     def decide(self, run_id: str, call_id: str, decision: Decision) -> None:
         decision.check()
@@ -393,7 +429,3 @@ def _mark_saved(checkpoint: AgentCheckpoint, asked: Asked) -> None:
 def request_digest(checkpoint: AgentCheckpoint) -> str:
     """What makes two requests for a run the same: agent, input and metadata."""
     return exactjson.digest(checkpoint.agent, checkpoint.messages, checkpoint.metadata)
-
-
-def _request(cancel: bool, pause: bool) -> Request | None:
-    return "cancel" if cancel else "pause" if pause else None

@@ -22,7 +22,7 @@ from ..errors import (
 )
 from ..leases import Lease
 from ..states import RESUMABLE, TERMINAL, ApprovalKind, CallStatus, Channel, RunStatus, sources
-from .base import ApprovalUnusableError, Request, RunRequestedError, StateStore
+from .base import REQUESTS, ApprovalUnusableError, Request, RunRequestedError, StateStore
 
 
 @dataclass
@@ -137,12 +137,19 @@ class MemoryStateStore(StateStore):
             raise LeaseLostError(lease.run_id, lease.token)
         return stored
 
-    def save(self, checkpoint: AgentCheckpoint, lease: Lease, *, progress: bool, heed: bool = True) -> None:
+    def save(
+        self,
+        checkpoint: AgentCheckpoint,
+        lease: Lease,
+        *,
+        progress: bool,
+        heed: Collection[Request] = REQUESTS,
+    ) -> None:
         with self._lock:
             stored = self._held(lease)
             if stored.state["revision"] != checkpoint.revision:
                 raise LeaseLostError(lease.run_id, lease.token)
-            if heed and stored.request:
+            if stored.request is not None and stored.request in heed:
                 raise RunRequestedError(stored.request)
             for call in checkpoint.unsaved_calls.values():
                 if call.consuming and not self._decided(stored, call):

@@ -17,6 +17,12 @@ from ..models import Message as MessageRow
 from ..models import Run
 from ..models import ToolCall as ToolCallRow
 from ..states import ApprovalKind, ApprovalStatus, CallStatus, Outcome, RunStatus
+from .base import Request
+
+
+def request_of(cancel: bool, pause: bool, steer: bool) -> Request | None:
+    """What was asked of a run, the weightiest first."""
+    return "cancel" if cancel else "pause" if pause else "steer" if steer else None
 
 
 def run_values(checkpoint: AgentCheckpoint) -> dict[str, Any]:
@@ -42,7 +48,9 @@ def run_values(checkpoint: AgentCheckpoint) -> dict[str, Any]:
     }
 
 
-def message_row(run_pk: int, seq: int, message: dict[str, Any], meta: MessageMeta, now: Any) -> MessageRow:
+def message_row(
+    run_pk: int, seq: int, message: dict[str, Any], meta: MessageMeta, revision: int, now: Any
+) -> MessageRow:
     """A new message."""
     return MessageRow(
         run_id=run_pk,
@@ -55,11 +63,12 @@ def message_row(run_pk: int, seq: int, message: dict[str, Any], meta: MessageMet
         cost_usd=meta.cost_usd,
         message_id=meta.message_id[:100],
         request_id=meta.request_id[:100],
+        revision=revision,
         created_at=now,
     )
 
 
-def call_row(run_pk: int, call: ToolCall, now: Any) -> ToolCallRow:
+def call_row(run_pk: int, call: ToolCall, revision: int, now: Any) -> ToolCallRow:
     """A new tool call."""
     return ToolCallRow(
         run_id=run_pk,
@@ -68,15 +77,16 @@ def call_row(run_pk: int, call: ToolCall, now: Any) -> ToolCallRow:
         call_id=call.call_id,
         name=call.name[:128],
         input=exactjson.dumps(call.input),
+        created_revision=revision,
         created_at=now,
-        **call_values(call, now),
+        **call_values(call, revision, now),
     )
 
 
-def call_values(call: ToolCall, now: Any) -> dict[str, Any]:
+def call_values(call: ToolCall, revision: int, now: Any) -> dict[str, Any]:
     """The columns of a tool call that change."""
     done = call.status is CallStatus.DONE
-    values = {
+    values: dict[str, Any] = {
         "effect": call.effect,
         "on_interrupt": call.on_interrupt or "",
         "status": str(call.status),
@@ -87,13 +97,15 @@ def call_values(call: ToolCall, now: Any) -> dict[str, Any]:
         "is_error": call.is_error,
     }
     if call.status is CallStatus.STARTED:
-        values["started_at"] = now
+        values.update(started_at=now, started_revision=revision)
     if done:
-        values["finished_at"] = now
+        values.update(finished_at=now, finished_revision=revision)
     return values
 
 
-def approval_row(run_pk: int, call_pk: int, call: ToolCall, run_id: str, now: Any) -> ApprovalRow:
+def approval_row(
+    run_pk: int, call_pk: int, call: ToolCall, run_id: str, revision: int, now: Any
+) -> ApprovalRow:
     """A new question about a call."""
     return ApprovalRow(
         run_id=run_pk,
@@ -107,6 +119,7 @@ def approval_row(run_pk: int, call_pk: int, call: ToolCall, run_id: str, now: An
         needed=call.needed,
         escalate_to=call.escalate_to or "",
         escalate_at=call.escalate_at,
+        revision=revision,
         requested_at=now,
         expires_at=call.expires_at,
     )
@@ -145,7 +158,7 @@ def read_checkpoint(run: Run) -> AgentCheckpoint:
         revision=run.revision,
         updated_at=run.updated_at,
         saved_count=run.message_count,
-        requested="cancel" if run.cancel_requested else "pause" if run.pause_requested else None,
+        requested=request_of(run.cancel_requested, run.pause_requested, run.steering_waits),
         store_key=run.pk,
     )
 

@@ -390,7 +390,7 @@ class StoreConformance:
 
         assert asked.value.request == request_
         assert store.renew(lease) == request_
-        store.save(checkpoint, lease, progress=True, heed=False)
+        store.save(checkpoint, lease, progress=True, heed=())
         loaded = store.load("run-1")
         assert loaded is not None
         assert len(loaded.messages) == 2
@@ -533,7 +533,7 @@ class StoreConformance:
             store.save(checkpoint, lease, progress=True)
 
         checkpoint.status = RunStatus.PAUSED
-        store.save(checkpoint, lease, progress=True, heed=False)
+        store.save(checkpoint, lease, progress=True, heed=())
 
         loaded = store.load("run-1")
         assert loaded is not None

@@ -1,0 +1,26 @@
+"""A message that a person sends to a live run, until there is a place for it in the history."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from .run import Run
+
+
+class Steering(models.Model):
+    """One user message that waits: the API takes it only between an answered turn and the next model call."""
+
+    run = models.ForeignKey(Run, verbose_name=_("run"), on_delete=models.CASCADE, related_name="steering")
+    content = models.TextField(_("content"), help_text=_("Exact JSON text."))
+    sender = models.CharField(_("sender"), max_length=200, blank=True)
+    created_at = models.DateTimeField(_("created at"))
+    placed_seq = models.PositiveIntegerField(_("number of the message"), null=True, blank=True)
+
+    class Meta:
+        verbose_name = _("steering message")
+        verbose_name_plural = _("steering messages")
+        ordering = ("id",)
+
+    def __str__(self) -> str:
+        return f"{self.run_id} {self.sender}"
