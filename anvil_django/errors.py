@@ -167,6 +167,18 @@ class DecisionError(AnvilError):
     http_status = 409
 
 
+class UnknownApprovalError(DecisionError):
+    """No case has that id."""
+
+    code = "unknown_approval"
+    http_status = 404
+
+    def __init__(self, pk: Any) -> None:
+        super().__init__(
+            f"No case has the id {pk}. List them with: manage.py anvil_approvals list --status all"
+        )
+
+
 class AlreadyDecidedError(DecisionError):
     """Somebody has already decided this."""
 

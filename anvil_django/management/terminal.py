@@ -9,9 +9,11 @@ import re
 import sys
 import unicodedata
 from collections.abc import Sequence
+from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
 from .. import exactjson
@@ -66,6 +68,19 @@ def money(cost: Decimal | None) -> str:
     return "price not known" if cost is None else f"${cost:.4f}"
 
 
+def duration(span: timedelta) -> str:
+    """How long, by its two largest units: 40s, 12m, 3h 5m, 2d 4h."""
+    seconds = max(0, int(span.total_seconds()))
+    if seconds < 60:
+        return f"{seconds}s"
+    minutes = seconds // 60
+    for large, small, names in ((1440, 60, "dh"), (60, 1, "hm")):
+        if minutes >= large:
+            rest = minutes % large // small
+            return f"{minutes // large}{names[0]}" + (f" {rest}{names[1]}" if rest else "")
+    return f"{minutes}m"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Rows under a header, columns two spaces apart, the last one as it is."""
     lines = [list(header), *map(list, rows)]
@@ -101,8 +116,15 @@ def open_questions(run: Run) -> list[str]:
     return [_question(approval) for approval in pending.select_related("call")]
 
 
+_ASKS = {
+    ApprovalKind.TOOL: "may it run?",
+    ApprovalKind.IN_DOUBT: "did it happen?",
+    ApprovalKind.LIMIT: "may it use more?",
+}
+
+
 def _question(approval: Approval) -> str:
-    asks = "did it happen?" if approval.kind == str(ApprovalKind.IN_DOUBT) else "may it run?"
+    asks = _ASKS[ApprovalKind(approval.kind)]
     line = f"approval {approval.pk}: {asks} {one_line(approval.tool)} {_stored(approval.call.input)}"
     return f"{line}; asked with {_stored(approval.payload)}" if approval.payload else line
 
@@ -119,6 +141,19 @@ def check_agent(name: str) -> None:
     """
     if name not in registered() and not Run.objects.filter(agent=name).exists():
         raise UnknownAgentError(name, list(registered()))
+
+
+def named_user(username: str) -> Any:
+    """The person of that user name, whatever the user model calls it.
+
+    Raises:
+        CommandError: There is nobody of that name.
+    """
+    model = get_user_model()
+    try:
+        return model._default_manager.get_by_natural_key(username)
+    except model.DoesNotExist:
+        raise CommandError(f"There is no user {one_line(username)!r}.") from None
 
 
 def positive(text: str) -> int:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
-from django.contrib.auth import get_user_model
 from django.core.management.base import CommandError, CommandParser
 
 from ... import exactjson, runs
@@ -22,7 +21,7 @@ from ...identity import check_run_id, new_run_id
 from ...models import Message, Run, ToolCall
 from ...states import CallStatus, RunStatus
 from ...stores.django import DjangoStateStore
-from ..terminal import TerminalCommand, as_text, money, one_line, open_questions, plain, standing
+from ..terminal import TerminalCommand, as_text, money, named_user, one_line, open_questions, plain, standing
 
 POLL_SECONDS = 0.3
 PATIENCE = 10.0
@@ -48,7 +47,8 @@ class Command(TerminalCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         run_id = new_run_id() if options["run_id"] is None else check_run_id(options["run_id"])
-        request = {"user": _user(options["user"]), "metadata": _metadata(options["metadata"])}
+        user = None if options["user"] is None else named_user(options["user"])
+        request = {"user": user, "metadata": _metadata(options["metadata"])}
         agent, text = options["agent"], options["text"]
         try:
             if options["here"]:
@@ -177,16 +177,6 @@ def _asked(name: str, arguments: Any) -> str:
 
 def _answered(name: str, content: Any, is_error: bool) -> str:
     return f"  <- {one_line(name)}{' failed' if is_error else ''}: {one_line(as_text(content))}"
-
-
-def _user(username: str | None) -> Any:
-    if username is None:
-        return None
-    model = get_user_model()
-    try:
-        return model._default_manager.get_by_natural_key(username)
-    except model.DoesNotExist:
-        raise CommandError(f"There is no user {username!r}.") from None
 
 
 def _metadata(text: str | None) -> Any:
