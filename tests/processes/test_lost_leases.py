@@ -12,7 +12,8 @@ from .cluster import ROUNDS, Site, stopped, wait_until, worker_of
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
-SHORT_LEASE = {"LEASE_SECONDS": 1.5, "HEARTBEAT_SECONDS": 0.3}
+# Results of read-only tools wait for the next commit, so that it is the lease alone that stops a worker.
+SHORT_LEASE = {"LEASE_SECONDS": 1.5, "HEARTBEAT_SECONDS": 0.3, "FLUSH_SECONDS": 60}
 TAKEN_OVER = "the run was taken over by another worker"
 
 
