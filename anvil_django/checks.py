@@ -7,8 +7,9 @@ from typing import Any
 from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
-from django.db import connections, router
+from django.db import DatabaseError, connections, router, transaction
 
+from .agents import registered
 from .conf import get_settings, problems
 
 
@@ -119,3 +120,100 @@ def check_time_zones(**kwargs: Any) -> list[CheckMessage]:
             id="anvil_django.E006",
         )
     ]
+
+
+@register(Tags.compatibility)
+def check_notifications(**kwargs: Any) -> list[CheckMessage]:
+    """E-mails to reviewers lead somewhere."""
+    if problems(getattr(settings, "ANVIL", {})):
+        return []
+    found = get_settings()
+    if not found.notify_reviewers or found.base_url:
+        return []
+    return [
+        checks.Warning(
+            "ANVIL['NOTIFY_REVIEWERS'] is on without ANVIL['BASE_URL']: its e-mails lead to no case.",
+            hint='Set ANVIL["BASE_URL"] to the scheme and host of the admin, such as "https://example.com".',
+            id="anvil_django.W002",
+        )
+    ]
+
+
+@register(Tags.database)
+def check_deciders(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """Every case has somebody who may decide it: four eyes take two people."""
+    from django.contrib.auth import get_user_model
+
+    from .reviewers import PERMISSION, holders
+
+    # Before ``migrate`` the tables that would be asked are not there.
+    if _cannot_ask(databases, get_user_model()) or not get_settings().four_eyes or not registered():
+        return []
+    try:
+        with transaction.atomic(using=router.db_for_read(get_user_model())):
+            people = holders(PERMISSION)
+            if get_settings().superuser_bypass and people.filter(is_superuser=True).exists():
+                return []
+            known = people.order_by("pk")[:2].count()
+    except DatabaseError:
+        return []
+    if known >= 2:
+        return []
+    who = "nobody" if known == 0 else "only one active user"
+    return [
+        checks.Warning(
+            f"Cases take four eyes, and {who} may decide approvals: "
+            f"{'no case' if known == 0 else 'no case of a run that they started'} could be decided.",
+            hint=f'Give the permission "{PERMISSION}" to at least two people, '
+            'or set ANVIL["FOUR_EYES"] = False.',
+            id="anvil_django.W003",
+        )
+    ]
+
+
+@register(Tags.database)
+def check_reviewers(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """The groups and permissions that tools name exist; otherwise nobody could decide their calls."""
+    from django.contrib.auth.models import Group, Permission
+
+    from .reviewers import is_permission
+
+    if _cannot_ask(databases, Group):
+        return []
+    named = [
+        (agent.name, tool.name, option, getattr(tool, option))
+        for agent in registered().values()
+        for tool in agent.callable_tools.values()
+        for option in ("reviewers", "escalate_to")
+        if getattr(tool, option)
+    ]
+    try:
+        with transaction.atomic(using=router.db_for_read(Group)):
+            groups = set(Group.objects.values_list("name", flat=True)) if named else set()
+            pairs = Permission.objects.values_list("content_type__app_label", "codename")
+            permissions = {f"{app}.{codename}" for app, codename in pairs} if named else set()
+    except DatabaseError:
+        return []
+    return [
+        checks.Warning(
+            f"Tool {tool!r} of agent {agent!r} has {option}={name!r}, "
+            f"but there is no such {'permission' if is_permission(name) else 'group'}.",
+            hint=f"Create it, or correct the name. Until then {_LEFT_OUT[option]}.",
+            id="anvil_django.W004",
+        )
+        for agent, tool, option, name in named
+        if name not in (permissions if is_permission(name) else groups)
+    ]
+
+
+_LEFT_OUT = {
+    "reviewers": "nobody may decide its calls before they are escalated",
+    "escalate_to": "an escalation reaches nobody",
+}
+
+
+def _cannot_ask(databases: Any, model: Any) -> bool:
+    """Whether a database check may not look at the table of ``model``, or has nothing to go by."""
+    return router.db_for_read(model) not in (databases or []) or bool(
+        problems(getattr(settings, "ANVIL", {}))
+    )

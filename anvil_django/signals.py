@@ -10,13 +10,10 @@ Nothing inside this package depends on them.
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from django.db import transaction
 from django.dispatch import Signal
-
-logger = logging.getLogger(__name__)
 
 approval_requested = Signal()
 approval_decided = Signal()
@@ -27,9 +24,7 @@ def send_after_commit(signal: Signal, *, using: str, sender: type[Any], **kwargs
     """Send ``signal`` once the current transaction on ``using`` is committed; now, if there is none."""
 
     def send() -> None:
-        for receiver, outcome in signal.send_robust(sender=sender, **kwargs):
-            if isinstance(outcome, Exception):
-                name = getattr(receiver, "__qualname__", repr(receiver))
-                logger.error("receiver %s failed: %s", name, type(outcome).__name__, exc_info=outcome)
+        # Django logs what a receiver raises, as "django.dispatch".
+        signal.send_robust(sender=sender, **kwargs)
 
     transaction.on_commit(send, using=using, robust=True)
