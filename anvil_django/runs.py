@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -31,7 +32,7 @@ from .errors import (
 )
 from .forking import fork
 from .identity import check_metadata, check_run_id, new_run_id
-from .leases import owner_name
+from .leases import Lease, owner_name
 from .loop import Loop
 from .models import Run
 from .recovery import Recovery, recover
@@ -174,24 +175,35 @@ def advance_slice(run_id: str, *, should_stop: Callable[[], bool] | None = None)
         return None
     checkpoint, lease = claimed
     try:
+        checkpoint = _advance(store, checkpoint, lease, should_stop)
+    except LeaseLostError:
+        logger.info("the run was taken over by another worker", extra={"run_id": run_id})
+        return None
+    except BaseException:
+        with suppress(Exception):
+            reach("run.giving_up")
+            store.release(lease)  # Wherever it was: the next sweep need not wait for the lease to run out.
+        raise
+    if checkpoint.status is RunStatus.QUEUED:
+        _ring_when_due(checkpoint, store.alias)
+    return AgentResult.of(checkpoint)
+
+
+def _advance(
+    store: DjangoStateStore, checkpoint: AgentCheckpoint, lease: Lease, should_stop: Callable[[], bool] | None
+) -> AgentCheckpoint:
+    try:
         agent = get_agent(checkpoint.agent)
     except UnknownAgentError as exc:
         _without_agent(checkpoint, exc)
         store.save(checkpoint, lease, progress=False, heed=())
-        result = AgentResult.of(checkpoint)
-    else:
-        stop = should_stop or Slice(run_id, checkpoint.store_key).is_over
-        loop = Loop(agent, checkpoint, store, lease, load_user=store.user_loader(run_id), should_stop=stop)
-        try:
-            for _ in loop.events():
-                pass
-        except LeaseLostError:
-            logger.info("the run was taken over by another worker", extra={"run_id": run_id})
-            return None
-        checkpoint, result = loop.checkpoint, AgentResult.of(loop.checkpoint)
-    if result.status is RunStatus.QUEUED:
-        _ring_when_due(checkpoint, store.alias)
-    return result
+        return checkpoint
+    stop = should_stop or Slice(checkpoint.run_id, checkpoint.store_key).is_over
+    load_user = store.user_loader(checkpoint.run_id)
+    loop = Loop(agent, checkpoint, store, lease, load_user=load_user, should_stop=stop)
+    for _ in loop.events():
+        pass
+    return loop.checkpoint
 
 
 def _ring_when_due(checkpoint: AgentCheckpoint, alias: str) -> None:

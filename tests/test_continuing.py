@@ -324,3 +324,26 @@ def test_the_feed_can_be_read_in_pages_of_any_size(messages_api: ScriptedMessage
 def test_a_cursor_of_somebody_else_is_refused(text: str) -> None:
     with pytest.raises(BadInputError, match="not a cursor"):
         feed.Cursor.parse(text)
+
+
+# Pause and decide, in any order.
+
+
+def test_a_paused_run_is_woken_by_the_decision_it_waited_for(messages_api: ScriptedMessagesAPI) -> None:
+    messages_api.script(
+        say(tool_call("deploy", {"version": "v1"}), tool_call("mail", {"to": "ann"})), say("Done.")
+    )
+    with registered_agent(), pytest.MonkeyPatch.context() as patch:
+        start_run("worldly", "Go.", run_id="r")
+        pausing = interrupting(DjangoStateStore.save, lambda: runs.pause("r"))
+        patch.setattr(DjangoStateStore, "save", pausing)
+        tasks.advance("r")
+        assert run().status == "paused"
+        runs.resume("r")
+        tasks.advance("r")
+        assert run().status == "suspended"
+        approvals.approve(models.Approval.objects.get(), user=reviewer())
+        tasks.advance("r")
+
+    assert run().status == "done"
+    assert sorted(name for name, _ in world.effects) == ["deploy v1", "mail ann"]

@@ -478,7 +478,7 @@ class TestGate:
 
     def test_a_failing_rule_waits(self, caplog: pytest.LogCaptureFixture) -> None:
         gate = returning("x", requires_approval=lambda args, ctx: args["missing"]).gate({}, context())
-        assert gate == Gate(True, "The approval rule of look failed (KeyError).")
+        assert gate == Gate(True, "The approval rule of look failed (KeyError).", failed=True)
         assert "The approval rule of tool look failed" in caplog.text
 
     def test_a_rule_that_returns_a_coroutine_waits(self) -> None:

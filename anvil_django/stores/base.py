@@ -133,7 +133,7 @@ class StateStore(ABC):
 
     @abstractmethod
     def wake(self, run_id: str, sources: Collection[RunStatus]) -> bool:
-        """Queue the run if its status is one of ``sources`` and nobody has to decide anything first."""
+        """Queue the run if its status is one of ``sources``; a suspended one only once all is decided."""
 
     @abstractmethod
     def request(self, run_id: str, request: Request, *, by: str = "") -> bool:

@@ -153,10 +153,15 @@ def _move(approval: Approval, decision: Decision, digest: str, stands: bool, ali
 
 
 def queue_if_decided(run_pk: int, alias: str, *, sources: Any) -> bool:
-    """Queue the run if its status is one of ``sources`` and no approval of it is pending."""
+    """Queue the run if its status is one of ``sources`` and it does not wait for a decision.
+
+    A paused or failed run is queued although approvals of it are pending: a worker finds that out and
+    suspends it, so that the last decision wakes it up.
+    """
     open_approvals = Approval.objects.filter(run_id=OuterRef("pk"), status=str(ApprovalStatus.PENDING))
     runs = Run.objects.using(alias).filter(pk=run_pk, status__in=[str(s) for s in sources])
-    return bool(runs.filter(~Exists(open_approvals)).update(**queued_values()))
+    goes_on = ~Q(status=str(RunStatus.SUSPENDED)) | ~Exists(open_approvals)
+    return bool(runs.filter(goes_on).update(**queued_values()))
 
 
 def queued_values() -> dict[str, Any]:

@@ -140,7 +140,10 @@ class DjangoStateStore(StateStore):
                 checkpoint.touch(call)
         with transaction.atomic(using=self.alias):
             same = self._runs().filter(pk=run.pk, token=checkpoint.token, revision=checkpoint.revision)
-            if not same.update(**run_values(checkpoint), updated_at=database_now()):
+            values = {**run_values(checkpoint), "updated_at": database_now()}
+            if checkpoint.status is not RunStatus.RUNNING:
+                values.update(lease_owner="", lease_until=None)
+            if not same.update(**values):
                 raise LeaseLostError(checkpoint.run_id, checkpoint.token)
             asked = self._add_rows(run.pk, checkpoint)
         _mark_saved(checkpoint, asked)

@@ -186,7 +186,8 @@ class MemoryStateStore(StateStore):
             stored = self._runs.get(run_id)
             if stored is None or stored.status not in sources or stored.held:
                 return False
-            if any(call.undecided for call in self._calls(stored)):
+            suspended = stored.status is RunStatus.SUSPENDED
+            if suspended and any(call.undecided for call in self._calls(stored)):
                 return False
             self._queue(stored)
             return True
