@@ -12,6 +12,8 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet --quiet
 # `make test PYTEST_ARGS="-k approval -x"`.
 PYTHON ?=
 PYTEST_ARGS ?=
+# Two pytest workers, each with a database of its own.
+PYTEST := -m pytest -n 2 --dist loadgroup
 
 # What the shell has set for some other project must not reach this one.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -24,7 +26,7 @@ help: ## Show the targets
 
 .PHONY: test
 test: $(VENV)/.test-ready ## Run the tests on SQLite
-	$(PY) -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+	$(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 .PHONY: demo
 demo: $(VENV)/.package-ready ## Run the example end to end: crash, recovery, approval, proof
@@ -38,11 +40,11 @@ serve: $(VENV)/.package-ready ## Leave the example running, with a login to clic
 
 .PHONY: test-postgres
 test-postgres: $(VENV)/.postgres-ready ## Run the tests on a PostgreSQL server
-	ANVIL_TEST_DB=postgres $(PY) -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+	ANVIL_TEST_DB=postgres $(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 .PHONY: test-mariadb
 test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server
-	ANVIL_TEST_DB=mariadb $(PY) -m pytest$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+	ANVIL_TEST_DB=mariadb $(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 .PHONY: lint
 lint: $(VENV)/.dev-ready ## Check style and formatting

@@ -11,6 +11,13 @@ from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
 from anvil_django.testing import fixed_clock
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With several pytest workers, the tests that start processes share one: they need the cores themselves."""
+    for item in items:
+        if item.get_closest_marker("processes"):
+            item.add_marker(pytest.mark.xdist_group("processes"))
+
+
 @pytest.fixture(params=["memory", pytest.param("django", marks=pytest.mark.django_db)])
 def store(request: pytest.FixtureRequest) -> StateStore:
     """Each store in turn: a run must not know where it is kept."""
