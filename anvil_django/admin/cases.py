@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
-from django.utils.formats import date_format
+from django.utils.formats import date_format, number_format
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
+from django.utils.text import capfirst
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
 
-from .. import exactjson, history
+from .. import exactjson, history, reviewers
 from ..clock import get_clock
-from ..models import Approval, Message
-from ..states import ApprovalKind, ApprovalStatus
-from .rendering import CASE_LIMIT, block, pretty_json, summary, visible
-from .verdicts import VERDICTS, Verdict
+from ..limits import Limits
+from ..models import Approval, Message, Run
+from ..states import ApprovalKind, ApprovalStatus, Verdict
+from .diffs import diff
+from .rendering import CASE_LIMIT, block, pretty, pretty_json, summary, visible
+
+LIMIT_LABELS = {
+    "max_iterations": gettext_lazy("iterations"),
+    "max_cost": gettext_lazy("cost in dollars"),
+    "max_tokens_total": gettext_lazy("tokens"),
+    "max_seconds": gettext_lazy("active seconds"),
+}
 
 
 def sentence(approval: Approval) -> SafeString:
     """What is asked, in one sentence."""
+    if approval.kind == str(ApprovalKind.LIMIT):
+        return _limit_sentence(approval)
     values = {
         "agent": visible(approval.run.agent),
         "tool": visible(approval.tool),
@@ -36,6 +49,19 @@ def sentence(approval: Approval) -> SafeString:
     return format_html(_("{agent} wants to run {tool} ({arguments})"), **values)
 
 
+def _limit_sentence(approval: Approval) -> SafeString:
+    question = exactjson.loads(approval.call.input)
+    label = LIMIT_LABELS.get(approval.tool)
+    return format_html(
+        _("{agent} has used {used} of {allowed} {limit}: may it use {more} more?"),
+        agent=visible(approval.run.agent),
+        limit=visible(approval.tool) if label is None else label,
+        used=visible(str(question.get("used"))),
+        allowed=visible(str(question.get("allowed"))),
+        more=visible(str(raise_in_force(approval))),
+    )
+
+
 def is_open(approval: Approval) -> bool:
     """Whether it still waits for somebody, and in time."""
     return approval.status == str(ApprovalStatus.PENDING) and not is_late(approval)
@@ -47,14 +73,99 @@ def is_late(approval: Approval) -> bool:
     return pending and approval.expires_at is not None and approval.expires_at <= get_clock().now()
 
 
-def verdicts(approval: Approval) -> list[Verdict]:
-    """How it can be decided now; in no way once it is decided or late."""
-    return [verdict for verdict in VERDICTS if approval.kind in verdict.means] if is_open(approval) else []
+def arguments_in_force(approval: Approval) -> dict[str, Any]:
+    """What the tool will be run with: the model's arguments, or what a reviewer has made of them."""
+    text = approval.proposal if approval.proposal and not is_limit(approval) else approval.call.input
+    arguments: dict[str, Any] = exactjson.loads(text)
+    return arguments
+
+
+def model_arguments(approval: Approval) -> dict[str, Any]:
+    """What the model wrote."""
+    arguments: dict[str, Any] = exactjson.loads(approval.call.input)
+    return arguments
+
+
+def is_limit(approval: Approval) -> bool:
+    """Whether it is about a limit; its call is the question itself."""
+    return approval.kind == str(ApprovalKind.LIMIT)
+
+
+def raise_in_force(approval: Approval) -> str:
+    """By how much a limit is raised if nothing else is said."""
+    source = approval.proposal or approval.call.input
+    return str(exactjson.loads(source).get("raise_by", ""))
+
+
+def answer_in_force(approval: Approval) -> str:
+    """The answer that others have agreed to, as exact JSON text; "" if it is not about one."""
+    agreed = reviewers.agreed(approval)
+    return agreed[-1].answer if agreed else ""
 
 
 def arguments(approval: Approval) -> SafeString:
     """What the tool will be run with."""
-    return pretty_json(approval.call.input, CASE_LIMIT)
+    return pretty(arguments_in_force(approval), CASE_LIMIT)
+
+
+def proposal(approval: Approval) -> SafeString | None:
+    """What reviewers have made of the model's arguments: what they changed, or their answer."""
+    if answer := answer_in_force(approval):
+        return pretty_json(answer)
+    if not approval.proposal:
+        return None
+    if is_limit(approval):
+        return pretty_json(approval.proposal)
+    return diff(model_arguments(approval), exactjson.loads(approval.proposal))
+
+
+def progress(approval: Approval) -> str:
+    """How many of the people needed have agreed, as "1 of 2"."""
+    counts = {"agreed": len(reviewers.agreed(approval)), "needed": approval.needed}
+    return _("%(agreed)d of %(needed)d") % counts
+
+
+def progress_sentence(approval: Approval) -> str:
+    """The same as a sentence, with names; "" where one person is enough."""
+    if approval.needed < 2:
+        return ""
+    agreed = reviewers.agreed(approval)
+    if not agreed:
+        return _("%(needed)d people have to agree; nobody has yet.") % {"needed": approval.needed}
+    return _("%(needed)d people have to agree; these have: %(names)s.") % {
+        "needed": approval.needed,
+        "names": ", ".join(row.reviewer for row in agreed),
+    }
+
+
+def money(cost: Decimal | None) -> Any:
+    """An amount of dollars; unknown where a price was not known."""
+    return gettext_lazy("unknown") if cost is None else f"${number_format(cost, decimal_pos=4)}"
+
+
+def spent(run: Run) -> SafeString:
+    """What the run has used of each of its limits."""
+    limits = Limits.from_dict(exactjson.loads(run.limits))
+    tokens = run.input_tokens + run.output_tokens + run.cache_read_tokens + run.cache_write_tokens
+    cost, iterations, most = limits.max_cost_usd, limits.max_iterations, limits.max_tokens_total
+    seconds = limits.max_seconds
+    shown = (
+        (_("Cost"), _used(money(run.cost_usd), None if cost is None else money(cost))),
+        (_("Iterations"), _used(number_format(run.iterations), number_format(iterations))),
+        (_("Tokens"), _used(number_format(tokens), None if most is None else number_format(most))),
+        (
+            _("Active seconds"),
+            _used(
+                number_format(run.active_seconds, decimal_pos=1),
+                None if seconds is None else number_format(seconds),
+            ),
+        ),
+    )
+    return format_html('<ul class="anvil-spent">{}</ul>', format_html_join("", "<li>{}: {}</li>", shown))
+
+
+def _used(used: Any, most: Any) -> Any:
+    return used if most is None else _("%(used)s of %(most)s") % {"used": used, "most": most}
 
 
 def payload(approval: Approval) -> SafeString | None:
@@ -91,18 +202,19 @@ def decisions(rows: list[Any]) -> SafeString | None:
     )
 
 
+_SAID = {
+    str(Verdict.HAPPENED): gettext_lazy("Said to have happened"),
+    str(Verdict.NOT_HAPPENED): gettext_lazy("Said not to have happened"),
+    str(Verdict.UNKNOWN): gettext_lazy("Said to be unknown"),
+}
+
+
 def decision(row: Any) -> SafeString:
     """One decision in a line, and what came with it."""
-    if row.channel == "expiry":
-        verdict = _("Expired")
-    elif row.answer:
-        verdict = _("Answered")
-    else:
-        verdict = _("Approved") if row.approved else _("Rejected")
     when = localtime(row.created_at) if is_aware(row.created_at) else row.created_at
     line = format_html(
         _("{verdict} by {reviewer}, {when}, through {channel}."),
-        verdict=verdict,
+        verdict=_SAID.get(row.verdict) or capfirst(row.get_verdict_display()),
         reviewer=visible(row.reviewer),
         when=date_format(when, "DATETIME_FORMAT"),
         channel=visible(row.channel),

@@ -138,10 +138,10 @@ class ReadOnlyMixin(Base):
 
     def selected(self, request: HttpRequest, queryset: QuerySet[Any]) -> list[Any]:
         """The rows an action is about; none, with a message, if they are too many."""
-        if self.is_confirmed(request):
+        if self.is_confirmed(request) or request.POST.get("select_across", "0") == "0":
             # What the page showed, even if it has left the filters of the list meanwhile.
             pks = request.POST.getlist(helpers.ACTION_CHECKBOX_NAME)
-            queryset = self.get_queryset(request).filter(pk__in=pks)
+            queryset = self.get_queryset(request).filter(pk__in=[pk for pk in pks if pk.isdecimal()])
         rows = list(queryset.defer(None)[: MOST_SELECTED + 1])
         if len(rows) > MOST_SELECTED:
             messages.error(request, _("Select at most %(most)d at once.") % {"most": MOST_SELECTED})

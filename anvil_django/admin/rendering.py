@@ -64,6 +64,14 @@ def pretty_json(text: str, limit: int = TEXT_LIMIT) -> SafeString:
     return pretty(exactjson.loads(text), limit)
 
 
+def editable(value: Any) -> str:
+    """A JSON value as text to edit: what cannot be seen is written as an escape, which JSON reads back."""
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    if _PLAIN.fullmatch(text):
+        return text
+    return "".join(json.dumps(char)[1:-1] if _is_hidden(char) else char for char in text)
+
+
 def summary(arguments: dict[str, Any], limit: int = LINE_LIMIT) -> SafeString:
     """The arguments of a call in one line."""
     parts = [

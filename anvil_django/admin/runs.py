@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any
 
 from django.contrib import admin
@@ -52,11 +51,6 @@ RESUMED = {
 PAUSABLE = sources(RunStatus.PAUSED)
 RESTING = RESUMABLE - {RunStatus.QUEUED}
 """Where a run stays until a person does something."""
-
-
-def money(cost: Decimal | None) -> Any:
-    """An amount of dollars; unknown where a price was not known."""
-    return _("unknown") if cost is None else f"${number_format(cost, decimal_pos=4)}"
 
 
 class RunAdminMixin(ReadOnlyMixin):
@@ -139,7 +133,7 @@ class RunAdminMixin(ReadOnlyMixin):
     @admin.display(description=_("cost"), ordering="cost_usd")
     def cost(self, run: Run) -> Any:
         """What the model's answers cost."""
-        return money(run.cost_usd)
+        return cases.money(run.cost_usd)
 
     @admin.display(description=_("the agent was asked"))
     def asked(self, run: Run) -> Any:

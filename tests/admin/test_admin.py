@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
 from datetime import timedelta
-from itertools import count
 from typing import Any
 
 import pytest
@@ -13,147 +11,38 @@ from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
-from django.contrib.messages import get_messages
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.urls import reverse
 
 from anvil_django import (
-    Agent,
-    ApprovalRequiredError,
-    ToolContext,
     approvals,
-    register,
     runs,
     start_run,
     tasks,
-    tool,
 )
 from anvil_django.admin import conversation, readonly
 from anvil_django.admin.rendering import pretty, summary, visible
-from anvil_django.agents import unregister
 from anvil_django.clock import FixedClock, get_clock, set_clock
 from anvil_django.models import Approval, Decision, Run
-from anvil_django.testing import ScriptedMessagesAPI, say, thinking, tool_call
+from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
+
+from .teller import (
+    APPROVALS,
+    HOSTILE,
+    RUNS,
+    Ask,
+    confirm,
+    done,
+    goes_on,
+    logged_in,
+    person,
+    post,
+    status,
+    told,
+)
 
 pytestmark = pytest.mark.django_db
-
-APPROVALS = "/admin/anvil_django/approval/"
-RUNS = "/admin/anvil_django/run/"
-HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>"
-
-done: list[str] = []
-
-
-class Died(BaseException):
-    """The worker's process is gone in the middle of a tool."""
-
-
-@tool(side_effect=True, requires_approval=True)
-def wire(account: str, amount: int, ctx: ToolContext) -> str:
-    """Wire money."""
-    done.append(f"wired {amount} to {account}")
-    return f"wired {amount}"
-
-
-@tool(side_effect=True)
-def gift(to: str, ctx: ToolContext) -> str:
-    """Give something away, if a person says so."""
-    if not ctx.approved:
-        raise ApprovalRequiredError({"for": to, "note": HOSTILE})
-    return "given"
-
-
-@tool(side_effect=True)
-def mail(to: str, ctx: ToolContext) -> str:
-    """Send a mail; the first attempt takes the worker down."""
-    if ctx.attempt == 1:
-        raise Died
-    done.append(f"mailed {to}")
-    return f"sent to {to}"
-
-
-@pytest.fixture(autouse=True)
-def agent() -> Iterator[Agent]:
-    done.clear()
-    yield register(
-        Agent(name="teller", model="claude-sonnet-5-5", system="Be good.", tools=[wire, gift, mail])
-    )
-    unregister("teller")
-
-
-def person(name: str, *permissions: str, is_staff: bool = True) -> Any:
-    user = get_user_model().objects.create(username=name, is_staff=is_staff)
-    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
-    return user
-
-
-def logged_in(user: Any) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
-
-
-@pytest.fixture
-def rita() -> Any:
-    return person("rita", "decide_approval", "view_approval", "view_run")
-
-
-@pytest.fixture
-def operator() -> Any:
-    return person("olga", "control_run", "view_run")
-
-
-Ask = Callable[..., Approval]
-
-
-@pytest.fixture
-def ask(messages_api: ScriptedMessagesAPI) -> Ask:
-    """Start a run that calls one tool and advance it until a person is asked."""
-
-    numbers = count(1)
-
-    def case(account: str = "DE-1", amount: int = 50, *, name: str = "wire", **options: Any) -> Approval:
-        run_id = options.pop("run_id", f"run-{next(numbers)}")
-        text = f"{options.pop('text', 'Please pay the bill.')} [{run_id}]"
-        arguments = {"account": account, "amount": amount} if name == "wire" else {"to": account}
-        messages_api.script(say(thinking("hm"), "I will.", tool_call(name, arguments)), match=f"[{run_id}]")
-        run = start_run("teller", text, run_id=run_id, **options)
-        try:
-            tasks.advance(run_id)
-        except Died:
-            assert len(list(runs.recover(run_id=run_id))) == 1
-            tasks.advance(run_id)
-        return Approval.objects.get(run=run)
-
-    return case
-
-
-def goes_on(messages_api: ScriptedMessagesAPI, approval: Approval) -> str:
-    """What the agent was told about the call, once the run has ended."""
-    messages_api.script(say("Understood."), match=f"[{approval.run.run_id}]")
-    assert tasks.advance(approval.run.run_id) == "done"
-    approval.call.refresh_from_db()
-    return str(approval.call.result)
-
-
-def post(client: Client, url: str, action: str, *rows: Any, **data: Any) -> Any:
-    client.cookies.pop("messages", None)  # what was told before and not shown yet
-    return client.post(url, {"action": action, ACTION_CHECKBOX_NAME: [row.pk for row in rows], **data})
-
-
-def confirm(client: Client, url: str, action: str, *rows: Any, **data: Any) -> Any:
-    return post(client, url, action, *rows, confirmed="yes", **data)
-
-
-def told(response: Any) -> list[str]:
-    return [str(message) for message in get_messages(response.wsgi_request)]
-
-
-def status(row: Any) -> str:
-    row.refresh_from_db()
-    return str(row.status)
 
 
 # Who may see.
@@ -182,6 +71,7 @@ def test_view_only_staff_read_everything_and_are_offered_no_action(ask: Ask) -> 
         page = client.get(url)
         assert "DE-1" in page.text
         assert "anvil-buttons" not in page.text
+        assert "/decide/" not in page.text
         assert 'name="CHANGE_FORM-action"' not in page.text
 
 
@@ -209,7 +99,7 @@ def test_nothing_can_be_added_changed_or_deleted_even_by_a_superuser(ask: Ask) -
 # Deciding.
 
 
-@pytest.mark.parametrize("action", ["approve", "reject", "answer"])
+@pytest.mark.parametrize("action", ["approve", "reject", "answer", "claim", "release"])
 @pytest.mark.parametrize("who", ["anonymous", "no permission", "view only", "not staff", "inactive"])
 def test_a_forged_decision_has_no_effect(ask: Ask, who: str, action: str) -> None:
     approval = ask(name="mail") if action == "answer" else ask()
@@ -226,6 +116,10 @@ def test_a_forged_decision_has_no_effect(ask: Ask, who: str, action: str) -> Non
             user = person("ina", "decide_approval", "view_approval")
             client = logged_in(user)
             get_user_model().objects.filter(pk=user.pk).update(is_active=False)
+    if action == "release":
+        Approval.objects.filter(pk=approval.pk).update(
+            claimed_by=person("clara"), claimed_name="clara", claimed_at=get_clock().now()
+        )
     data = {"reason": "because", "answer": "r-1"}
     post(client, APPROVALS, action, approval, **data)
     confirm(client, APPROVALS, action, approval, **data)
@@ -235,6 +129,7 @@ def test_a_forged_decision_has_no_effect(ask: Ask, who: str, action: str) -> Non
         change, {"CHANGE_FORM-action": action, ACTION_CHECKBOX_NAME: approval.pk, "confirmed": "yes", **data}
     )
     assert status(approval) == "pending"
+    assert approval.claimed_name == ("clara" if action == "release" else "")
     assert not Decision.objects.exists()
     assert not LogEntry.objects.exists()
 
@@ -246,7 +141,10 @@ def test_the_permission_is_asked_again_in_the_body_of_each_action(ask: Ask, rf: 
     approval = ask()
     request = rf.post(APPROVALS, {"confirmed": "yes", "reason": "x", ACTION_CHECKBOX_NAME: approval.pk})
     request.user = person("vera", "view_approval", "view_run")
-    for model, actions in ((Approval, ["approve", "reject", "answer"]), (Run, ["cancel", "pause", "resume"])):
+    for model, actions in (
+        (Approval, ["approve", "reject", "answer", "claim", "release"]),
+        (Run, ["cancel", "pause", "resume"]),
+    ):
         model_admin = site.get_model_admin(model)
         for action in actions:
             with pytest.raises(PermissionDenied):
@@ -312,12 +210,12 @@ def test_a_case_decided_meanwhile_is_reported_with_who_decided_and_the_others_go
 ) -> None:
     first, second, late = ask("DE-1"), ask("DE-2"), ask("DE-3")
     client = logged_in(rita)
-    page = post(client, f"{APPROVALS}?status__exact=pending", "approve", first, second, late)
+    page = post(client, f"{APPROVALS}?status=pending", "approve", first, second, late)
     assert page.text.count('class="module anvil-case"') == 3
     approvals.reject(first, user=person("otto", "decide_approval"), reason="No.")
     Approval.objects.filter(pk=late.pk).update(expires_at=get_clock().now() - timedelta(minutes=1))
     # The list is filtered by now such that the first is not in it: it is reported all the same.
-    response = confirm(client, f"{APPROVALS}?status__exact=pending", "approve", first, second, late)
+    response = confirm(client, f"{APPROVALS}?status=pending", "approve", first, second, late)
     messages = told(response)
     assert messages[:2] == ["1 case was approved.", "2 were skipped and left as they are."]
     assert any("DE-1" in m and "is already rejected by otto" in m for m in messages)
@@ -400,13 +298,17 @@ def test_each_verdict_on_a_call_in_doubt_does_what_it_says(
     assert done == effects
 
 
-def test_a_result_can_be_given_only_for_a_call_in_doubt_and_not_left_out(ask: Ask, rita: Any) -> None:
+def test_a_result_in_the_tools_place_cannot_be_left_out_and_is_told_to_the_agent(
+    ask: Ask, rita: Any, messages_api: ScriptedMessagesAPI
+) -> None:
     client = logged_in(rita)
     ordinary, doubtful = ask(), ask("a@example.com", name="mail")
-    response = confirm(client, APPROVALS, "answer", ordinary, answer="done already")
-    assert "only for calls in doubt" in told(response)[-1]
-    assert confirm(client, APPROVALS, "answer", doubtful, answer="").status_code == 200
+    for case in (ordinary, doubtful):
+        assert confirm(client, APPROVALS, "answer", case, answer="").status_code == 200
     assert not Decision.objects.exists()
+    confirm(client, APPROVALS, "answer", ordinary, answer="Paid by hand.")
+    assert "Paid by hand." in goes_on(messages_api, ordinary)
+    assert done == []
 
 
 # What is shown.
@@ -416,19 +318,23 @@ def test_pending_cases_come_first_and_the_oldest_of_them_at_the_top(ask: Ask, ri
     rows = [ask(f"DE-{n}") for n in range(4)]
     approvals.approve(rows[0], user=rita)
     approvals.approve(rows[2], user=rita)
-    page = logged_in(rita).get(APPROVALS)
+    client = logged_in(rita)
+    assert list(client.get(APPROVALS).context["cl"].result_list) == [rows[1], rows[3]]
+    page = client.get(f"{APPROVALS}?status=all")
     assert list(page.context["cl"].result_list) == [rows[1], rows[3], rows[2], rows[0]]
 
 
 @pytest.mark.parametrize(
-    "query", ["status__exact=pending", "kind__exact=tool", "agent=teller", "tool=wire", "q=wire", "q=carl"]
+    "query", ["status=pending", "kind__exact=tool", "agent=teller", "tool=wire", "q=wire", "q=carl"]
 )
 def test_the_queue_can_be_filtered_and_searched(ask: Ask, rita: Any, query: str) -> None:
     ask("FOUND", user=person("carl"))
     other = ask("OTHER", name="mail")
     approvals.approve(other, user=rita)
     Run.objects.filter(pk=other.run_id).update(agent="another")
-    page = logged_in(rita).get(f"{APPROVALS}?{query}")
+    page = logged_in(rita).get(
+        f"{APPROVALS}?status=all&{query}" if "status" not in query else f"{APPROVALS}?{query}"
+    )
     assert "FOUND" in page.text
     assert "OTHER" not in page.text
 
@@ -722,27 +628,6 @@ def test_a_run_that_is_being_advanced_is_only_asked_to_stop(operator: Any) -> No
 
 
 # On the page of one row.
-
-
-def test_the_page_of_a_case_offers_the_decisions_while_it_can_be_decided(ask: Ask, rita: Any) -> None:
-    from anvil_django.compat import CHANGE_FORM_ACTIONS
-
-    approval = ask()
-    client = logged_in(rita)
-    url = reverse("admin:anvil_django_approval_change", args=[approval.pk])
-    page = client.get(url)
-    if CHANGE_FORM_ACTIONS:
-        assert 'name="CHANGE_FORM-action"' in page.text
-        data = {"CHANGE_FORM-action": "approve", ACTION_CHECKBOX_NAME: approval.pk}
-        asking = client.post(url, data)
-    else:
-        assert re.findall(r'name="action" value="(\w+)"', page.text) == ["approve", "reject"]
-        asking = post(client, APPROVALS, "approve", approval)
-    assert f'<form method="post" action="{APPROVALS}">' in asking.text
-    assert status(approval) == "pending"
-    confirm(client, APPROVALS, "approve", approval)
-    assert status(approval) == "approved"
-    assert "anvil-buttons" not in client.get(url).text
 
 
 def test_the_page_of_a_run_offers_only_what_leads_somewhere(rita: Any, operator: Any) -> None:
