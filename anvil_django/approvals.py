@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from datetime import timedelta
 from typing import Any
 
 from django.db import router, transaction
-from django.db.models import Q
 
 from . import audit, exactjson, queue, reviewers
 from .agents import get_agent
 from .calls import NOBODY, Decision, ToolCall
-from .conf import get_settings
 from .errors import (
     AlreadyDecidedError,
     ClaimedError,
@@ -27,7 +24,7 @@ from .models import Approval, Run
 from .reviewers import PERMISSION, may_decide, name_of
 from .states import ApprovalKind, ApprovalStatus, Channel, Verdict
 from .stores.database_time import database_now
-from .stores.decisions import record
+from .stores.decisions import free_for, record
 from .stores.rows import read_call
 from .tools import InvalidToolInput, Tool, ToolContext
 
@@ -160,7 +157,6 @@ def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Appr
     decision = Decision(reviewer=name_of(user), channel=str(channel), **verdict)
     decision.check()
     _check_fit(approval, decision, user)
-    _check_claim(approval, user)
     alias = router.db_for_write(Run)
     call = read_call(approval.call)
     if not _is_as_asked(approval, call):
@@ -245,10 +241,8 @@ def claim(approval: Approval, *, user: Any) -> Approval:
         ClaimedError: Somebody else claimed it first.
     """
     _demand(approval, user)
-    stale = database_now(-timedelta(seconds=get_settings().claim_seconds))
-    free = Q(claimed_by=None) | Q(claimed_by=user.pk) | Q(claimed_at__lt=stale)
     pending = Approval.objects.filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
-    claimed = pending.filter(free).update(
+    claimed = pending.filter(free_for(user)).update(
         claimed_by=user.pk, claimed_name=name_of(user)[:200], claimed_at=database_now()
     )
     approval.refresh_from_db()
@@ -276,10 +270,7 @@ def release(approval: Approval, *, user: Any) -> Approval:
 
 def _check_claim(approval: Approval, user: Any) -> None:
     pending = Approval.objects.filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
-    fresh = pending.filter(
-        claimed_at__gte=database_now(-timedelta(seconds=get_settings().claim_seconds))
-    ).exclude(claimed_by=None)
-    other = fresh.exclude(claimed_by=user.pk).values_list("claimed_name", flat=True).first()
+    other = pending.exclude(free_for(user)).values_list("claimed_name", flat=True).first()
     if other is not None:
         raise ClaimedError(f"The call of {approval.tool!r}", other)
 

@@ -20,7 +20,7 @@ from .boundaries import reach
 from .checkpoint import AgentCheckpoint, AgentResult
 from .clock import get_clock
 from .conf import get_settings
-from .continuing import say
+from .continuing import deliver, say
 from .errors import (
     BadInputError,
     IdempotencyKeyReusedError,
@@ -46,6 +46,7 @@ __all__ = [
     "Slice",
     "advance_slice",
     "cancel",
+    "deliver",
     "fork",
     "get",
     "get_or_start",
@@ -313,10 +314,11 @@ def _unless(run_id: str, wanted: RunStatus) -> Run:
     return run
 
 
-def resume(run_id: str) -> Run:
+def resume(run_id: str, *, by: str = "") -> Run:
     """Have a paused or failed run go on, or a suspended one whose decisions are all taken.
 
-    A finished run is left as it is; one that is queued has the queue told again.
+    A finished run is left as it is; one that is queued has the queue told again. ``by`` is the name of
+    whoever asks; it is kept with the run.
 
     Raises:
         UnknownRunError: There is no such run.
@@ -325,7 +327,10 @@ def resume(run_id: str) -> Run:
     run = get(run_id)
     alias = DjangoStateStore().alias
     with transaction.atomic(using=alias):
-        if queue_if_decided(run.pk, alias, sources=RESUMABLE) or run.status == str(RunStatus.QUEUED):
+        queued = queue_if_decided(run.pk, alias, sources=RESUMABLE)
+        if queued and by:
+            Run.objects.using(alias).filter(pk=run.pk).update(requested_by=by[:200])
+        if queued or run.status == str(RunStatus.QUEUED):
             queue.ring(run_id, using=alias)
     run.refresh_from_db()
     if run.status == str(RunStatus.SUSPENDED):

@@ -446,6 +446,7 @@ def test_pause_and_resume(owner: APIClient) -> None:
     resumed = owner.post(f"{RUNS}r1/resume/").json()
 
     assert (paused["status"], paused["why"]) == ("paused", "Paused by an operator. Resume it to go on.")
+    assert paused["requested_by"] == resumed["requested_by"] == "carla"
     assert (resumed["status"], resumed["why"]) == ("queued", "Waits for a worker.")
 
 
@@ -494,7 +495,10 @@ def test_people_who_may_control_runs_steer_those_of_others(owner: APIClient) -> 
     operator = client_of(person("olga", "control_run"))
 
     assert operator.get(f"{RUNS}r1/").status_code == 200
-    assert operator.post(f"{RUNS}r1/cancel/").json()["status"] == "cancelled"
+    owner.post(f"{RUNS}r1/pause/")
+    assert operator.post(f"{RUNS}r1/resume/").json()["requested_by"] == "olga"
+    cancelled = operator.post(f"{RUNS}r1/cancel/").json()
+    assert (cancelled["status"], cancelled["requested_by"]) == ("cancelled", "olga")
 
 
 def test_steering_takes_no_fields(owner: APIClient) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 import shlex
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -17,8 +20,10 @@ from django.db import ConnectionHandler
 from django.test import RequestFactory, override_settings
 from django.urls import resolve
 
-from anvil_django import checks, tasks
-from anvil_django.agents import unregister
+from anvil_django import ToolContext, checks, tasks
+from anvil_django.agents import get_agent, unregister
+from anvil_django.api.lists import ApprovalQuery
+from anvil_django.api.views import ApprovalViewSet
 from anvil_django.conf import Settings, problems
 from anvil_django.models import Run
 from anvil_django.testing import say, tool_call
@@ -127,10 +132,50 @@ def test_the_test_of_an_agent_passes(accounts, messages_api):
 def test_commands_named_in_the_readme_exist_with_their_options():
     lines = re.findall(r"^    python manage\.py (anvil_\w+)([^#\n]*)", README, re.MULTILINE)
 
-    assert {name for name, _ in lines} == {"anvil_run", "anvil_runs", "anvil_resume"}
+    assert {name for name, _ in lines} == {"anvil_approvals", "anvil_run", "anvil_runs", "anvil_resume"}
     for name, arguments in lines:
         parser = load_command_class("anvil_django", name).create_parser("manage.py", name)
         parser.parse_args(shlex.split(arguments))
+
+
+def test_the_review_options_of_a_tool_are_as_the_readme_says():
+    try:
+        names = block("payments/agents.py")
+        agent = get_agent("payments")
+    finally:
+        unregister("payments")
+
+    pay = names["pay"]
+    assert (pay.reviewers, pay.approvals, pay.escalate_to, agent.on_limit) == (
+        "Tellers",
+        2,
+        "Managers",
+        "ask",
+    )
+    assert (pay.approval_ttl, pay.escalate_after) == (timedelta(days=1), timedelta(hours=4))
+    context = ToolContext("r", "c", "k")
+    assert [pay.gate(pay.validate({"iban": "DE1", "amount": n}), context).required for n in (1000, 1001)] == [
+        False,
+        True,
+    ]
+
+
+def test_the_requests_shown_for_approvals_are_requests_of_the_api():
+    shown = re.findall(r"^    curl .*?(?:-d '([^']*)')? \$api/\d+/(\w+)/", README, re.MULTILINE)
+
+    assert {verb for _, verb in shown} == {"approve", "reject", "answer", "settle", "claim"}
+    for body, verb in shown:
+        request = ApprovalViewSet.request_serializers[verb](data=json.loads(body or "{}"))
+        assert request.is_valid(), (body, request.errors)
+    (query,) = re.findall(r'\$api/\?([^"]+)"', README)
+    assert ApprovalQuery(data=dict(pair.split("=") for pair in query.split("&"))).is_valid()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), re.findall(r"^\| `([A-Z_]+)` \| `([^`]+)` \|", README, re.MULTILINE)
+)
+def test_the_table_of_settings_is_right(key, value):
+    assert getattr(Settings(), key.lower()) == ast.literal_eval(value)
 
 
 def test_links_lead_to_files():

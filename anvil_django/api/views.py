@@ -160,7 +160,7 @@ class RunViewSet(mixins.ListModelMixin, AnvilViewSet):
     @action(detail=True, methods=["post"])
     def resume(self, request: Request, run_id: str) -> Response:
         """Have a paused or failed run go on."""
-        return self._steer(runs.resume)
+        return self._steer(partial(runs.resume, by=name_of(request.user)))
 
     def _steer(self, change: Callable[[str], Run]) -> Response:
         run = self.get_object()

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Any
 
 from django.db import router, transaction
-from django.db.models import Exists, F, OuterRef, Q
+from django.db.models import Case, Exists, F, OuterRef, Q, When
 from django.db.models.functions import Least
 
 from .. import exactjson, signals
 from ..calls import Decision, ToolCall
 from ..clock import get_clock
-from ..errors import AlreadyDecidedError, ApprovalExpiredError
+from ..conf import get_settings
+from ..errors import AlreadyDecidedError, ApprovalExpiredError, ClaimedError, DecisionError
 from ..models import Approval, Run
 from ..models import Decision as DecisionRow
 from ..models import ToolCall as ToolCallRow
@@ -69,6 +71,7 @@ def record(
     Raises:
         AlreadyDecidedError: Somebody was faster, or this person has agreed already.
         ApprovalExpiredError: Its time is over.
+        ClaimedError: Somebody else than ``user`` is reading it.
     """
     alias = router.db_for_write(Approval)
     with transaction.atomic(using=alias):
@@ -82,7 +85,7 @@ def record(
         if any(_same_person(row, decision, user_key) for row in agreed) and _is_pending(now):
             raise AlreadyDecidedError(f"The call of {now.tool!r}", "approved", decision.reviewer)
         stands = not decision.approved or len(agreed) + 1 >= now.needed
-        _move(now, decision, digest, stands, alias)
+        _move(now, decision, digest, stands, user, alias)
         row = DecisionRow.objects.using(alias).create(
             approval_id=approval.pk,
             user=user,
@@ -132,8 +135,8 @@ def _is_pending(approval: Approval) -> bool:
     return approval.status == str(ApprovalStatus.PENDING)
 
 
-def _move(approval: Approval, decision: Decision, digest: str, stands: bool, alias: str) -> None:
-    """Change the approval's own row, if it is still pending and in time."""
+def _move(approval: Approval, decision: Decision, digest: str, stands: bool, user: Any, alias: str) -> None:
+    """Change the approval's own row, if it is still pending, in time and claimed by nobody else."""
     pending = Approval.objects.using(alias).filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
     values: dict[str, Any] = {"claimed_by": None, "claimed_name": "", "claimed_at": None}
     if decision.approved:
@@ -148,8 +151,16 @@ def _move(approval: Approval, decision: Decision, digest: str, stands: bool, ali
         pending = pending.filter(expires_at__lte=database_now())
     else:
         pending = pending.filter(Q(expires_at=None) | Q(expires_at__gt=database_now()))
+    if user is not None:
+        pending = pending.filter(free_for(user))
     if not pending.update(**values):
         raise _why_not(approval, alias)
+
+
+def free_for(user: Any) -> Q:
+    """Cases that nobody but ``user`` claims: never claimed, released, or claimed too long ago."""
+    stale = database_now(-timedelta(seconds=get_settings().claim_seconds))
+    return Q(claimed_by=None) | Q(claimed_by=user.pk) | Q(claimed_at__lt=stale)
 
 
 def queue_if_decided(run_pk: int, alias: str, *, sources: Any) -> bool:
@@ -161,7 +172,10 @@ def queue_if_decided(run_pk: int, alias: str, *, sources: Any) -> bool:
     open_approvals = Approval.objects.filter(run_id=OuterRef("pk"), status=str(ApprovalStatus.PENDING))
     runs = Run.objects.using(alias).filter(pk=run_pk, status__in=[str(s) for s in sources])
     goes_on = ~Q(status=str(RunStatus.SUSPENDED)) | ~Exists(open_approvals)
-    return bool(runs.filter(goes_on).update(**queued_values()))
+    # A run that failed goes on at a new revision, or a second end without a save between would be the same
+    # event as the first. First in the statement: MariaDB evaluates the rest with the new status.
+    failed = Case(When(status=str(RunStatus.FAILED), then=1), default=0)
+    return bool(runs.filter(goes_on).update(revision=F("revision") + failed, **queued_values()))
 
 
 def queued_values() -> dict[str, Any]:
@@ -184,9 +198,12 @@ def queued_values() -> dict[str, Any]:
     }
 
 
-def _why_not(approval: Approval, alias: str) -> AlreadyDecidedError | ApprovalExpiredError:
-    now = Approval.objects.using(alias).get(pk=approval.pk)
+def _why_not(approval: Approval, alias: str) -> DecisionError:
+    rows = Approval.objects.using(alias).filter(pk=approval.pk)
+    now = rows.get()
     if now.status == str(ApprovalStatus.PENDING):
+        if rows.filter(Q(expires_at=None) | Q(expires_at__gt=database_now())).exists():
+            return ClaimedError(f"The call of {now.tool!r}", now.claimed_name)
         return ApprovalExpiredError(
             f"The time to decide about {now.tool!r} ended at {now.expires_at:%Y-%m-%d %H:%M} UTC; "
             "it counts as a no."
