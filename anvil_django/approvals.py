@@ -130,7 +130,7 @@ def settle(
     Raises:
         As ``approve``, and UnfitDecisionError if the case is not in doubt or the verdict is none of these.
     """
-    _demand(approval, user)
+    _demand(approval, user, says_no=verdict == Verdict.UNKNOWN)
     if approval.kind != str(ApprovalKind.IN_DOUBT):
         raise UnfitDecisionError("Only a call in doubt can be settled; approve or reject this one.")
     if verdict == Verdict.HAPPENED:
@@ -153,13 +153,13 @@ def settle(
 
 
 def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Approval:
-    _demand(approval, user)
+    _demand(approval, user, says_no=verdict["approved"] is False)
     decision = Decision(reviewer=name_of(user), channel=str(channel), **verdict)
     decision.check()
-    _check_fit(approval, decision, user)
+    _check_fit(approval, decision)
     alias = router.db_for_write(Run)
     call = read_call(approval.call)
-    if not _is_as_asked(approval, call):
+    if decision.approved and not _is_as_asked(approval, call):
         raise DecisionError("The stored arguments of this call are not those that were asked about.")
     with transaction.atomic(using=alias):
         recorded = record(approval, call, decision, user=user, user_key=str(user.pk))
@@ -173,17 +173,17 @@ def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Appr
 def _is_as_asked(approval: Approval, call: ToolCall) -> bool:
     """Whether the stored call is still the one that the approval was bound to when it was asked for."""
     edited = exactjson.loads(approval.proposal) if approval.proposal else None
-    agreed = next((row for row in reversed(approval.decisions.all()) if row.approved), None)
-    given = exactjson.loads(agreed.answer) if agreed is not None and agreed.answer else None
+    agreed = approval.agreeing()
+    given = exactjson.loads(agreed[-1].answer) if agreed and agreed[-1].answer else None
     return call.digest(approval.run.run_id, edited, given) == approval.digest
 
 
-def _demand(approval: Approval, user: Any) -> None:
-    if why := reviewers.why_not(user, approval):
+def _demand(approval: Approval, user: Any, *, says_no: bool = False) -> None:
+    if why := reviewers.why_not(user, approval, says_no=says_no):
         raise NotAllowedError(why)
 
 
-def _check_fit(approval: Approval, decision: Decision, user: Any) -> None:
+def _check_fit(approval: Approval, decision: Decision) -> None:
     if not decision.approved and not decision.reason.strip():
         raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.", field="reason")
     if approval.kind == str(ApprovalKind.LIMIT):
@@ -194,7 +194,7 @@ def _check_fit(approval: Approval, decision: Decision, user: Any) -> None:
                 "The arguments of a call in doubt cannot be edited: it may have happened with them.",
                 field="edited_input",
             )
-        _check_edited(approval, decision, user)
+        _check_edited(approval, decision)
 
 
 def check_edited(approval: Approval, edited_input: dict[str, Any], *, user: Any) -> None:
@@ -205,10 +205,10 @@ def check_edited(approval: Approval, edited_input: dict[str, Any], *, user: Any)
     """
     decision = Decision(approved=True, reviewer=name_of(user), edited_input=edited_input)
     decision.check()
-    _check_fit(approval, decision, user)
+    _check_fit(approval, decision)
 
 
-def _check_edited(approval: Approval, decision: Decision, user: Any) -> None:
+def _check_edited(approval: Approval, decision: Decision) -> None:
     try:
         tool: Tool = get_agent(approval.run.agent).callable_tools[approval.tool]
         arguments = tool.validate(decision.storable().edited_input)
@@ -222,7 +222,15 @@ def _check_edited(approval: Approval, decision: Decision, user: Any) -> None:
         ) from exc
     # The rule is asked about the new arguments too. Its yes is this person's to give; a rule that fails for
     # them leaves nobody knowing whether one person is enough.
-    context = ToolContext(approval.run.run_id, approval.call.call_id, "", user=user, decision=decision)
+    run, call_id = approval.run, approval.call.call_id
+    context = ToolContext(
+        run.run_id,
+        call_id,
+        f"{run.run_id}:{call_id}",
+        user=run.user,
+        metadata=exactjson.loads(run.metadata),
+        decision=decision,
+    )
     gate = tool.gate(arguments, context)
     if gate.failed:
         raise UnfitDecisionError(
@@ -298,6 +306,10 @@ def expire_overdue() -> list[Approval]:
                     queue.ring(approval.run.run_id, using=alias)
         except DecisionError:
             continue  # Somebody decided at the last moment.
+        except Exception:
+            # One bad case must not keep the others from expiring.
+            logger.exception("a case could not expire", extra={"run_id": approval.run.run_id})
+            continue
         expired.append(approval)
     return expired
 

@@ -54,6 +54,11 @@ class Decision:
         if self.edited_input is not None and not isinstance(self.edited_input, dict):
             raise DecisionError("Edited arguments must be an object, as the tool's input is.")
 
+    @property
+    def is_plain_yes(self) -> bool:
+        """Whether it agrees to the case as it is; about a doubt, that means "it did not happen"."""
+        return self.approved and self.edited_input is None and self.answer is None
+
     def verdict(self, kind: ApprovalKind) -> Verdict:
         """What it says about a question of that kind."""
         if self.channel == Channel.EXPIRY:
@@ -171,7 +176,7 @@ class ToolCall:
         Raises:
             AlreadyDecidedError: This person has agreed already.
         """
-        if decision.approved and decision.edited_input is None and decision.answer is None and self.agreed:
+        if decision.is_plain_yes and self.kind is not ApprovalKind.IN_DOUBT and self.agreed:
             last = self.agreed[-1]
             decision = replace(decision, edited_input=last.edited_input, answer=last.answer)
         digest = self.digest(run_id, decision.edited_input, decision.answer)

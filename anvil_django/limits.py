@@ -73,6 +73,15 @@ class Limits:
         return cls(**known)
 
 
+LEAST_RAISE, MOST_RAISE = Decimal("1e-9"), 10**15
+"""Outside of these a number is a mistake, and may be one that cannot be stored."""
+
+
+def _shortened(by: Any) -> str:
+    text = repr(by)
+    return text if len(text) <= 50 else f"{text[:47]}..."
+
+
 def check_decision(reached: str, *, edited_input: Any, answer: Any) -> None:
     """What a person may say about a limit that was reached.
 
@@ -100,9 +109,11 @@ def check_raise(reached: str, by: Any) -> Any:
     except InvalidOperation:
         amount = Decimal(0)
     counted = reached in {"max_iterations", "max_tokens_total"}
-    if not amount.is_finite() or amount <= 0 or (counted and amount != amount.to_integral_value()):
+    fits = amount.is_finite() and LEAST_RAISE <= amount <= MOST_RAISE
+    if not fits or (counted and amount != amount.to_integral_value()):
         raise UnfitDecisionError(
-            f"raise_by must be {'a whole number' if counted else 'an amount'} above zero, not {by!r}; "
+            f"raise_by must be {'a whole number' if counted else 'an amount'} above zero and at most "
+            f"{MOST_RAISE:,}, not {_shortened(by)}; "
             "nothing was decided.",
             field="edited_input.raise_by",
         )

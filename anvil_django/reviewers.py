@@ -25,10 +25,13 @@ def may_decide(user: Any) -> bool:
     return bool(known and user.has_perm(PERMISSION))
 
 
-def why_not(user: Any, approval: Approval, *, groups: frozenset[str] | None = None) -> str:
+def why_not(
+    user: Any, approval: Approval, *, groups: frozenset[str] | None = None, says_no: bool = False
+) -> str:
     """Why this person may not decide this case: a sentence, or "" if they may.
 
-    ``groups`` are the person's, for who asks about many cases: ``groups_of`` fetched once.
+    ``groups`` are the person's, for who asks about many cases: ``groups_of`` fetched once. Whoever has agreed
+    and waits for others may still say no (``says_no``).
     """
     if not may_decide(user):
         return _("You need the permission “Can decide approvals”.")
@@ -38,7 +41,7 @@ def why_not(user: Any, approval: Approval, *, groups: frozenset[str] | None = No
         return _("You started this run, so somebody else has to decide.")
     if not is_reviewer(user, approval, groups=groups):
         return _("This case is for %(reviewers)s.") % {"reviewers": reviewers_of(approval)}
-    if has_agreed(user, approval):
+    if not says_no and has_agreed(user, approval):
         return _("You have agreed to this already; it needs another person too.")
     return ""
 
@@ -75,7 +78,9 @@ def decidable(user: Any) -> QuerySet[Approval]:
     cases = cases.filter(
         Q(reviewers="") | Q(reviewers__in=mine) | Q(escalate_to__in=mine, escalate_at__lte=now)
     )
+    later = Decision.objects.filter(approval=OuterRef("approval"), pk__gt=OuterRef("pk"))
     agreed = Decision.objects.filter(
+        ~Exists(later.exclude(digest=OuterRef("digest"))),
         approval=OuterRef("pk"),
         reviewer_key=str(user.pk),
         digest=OuterRef("digest"),
@@ -143,7 +148,7 @@ def reviewers_of(approval: Approval) -> str:
 
 def agreed(approval: Approval) -> list[Decision]:
     """Who has agreed to the arguments in force."""
-    return [row for row in approval.decisions.all() if row.approved and row.digest == approval.digest]
+    return approval.agreeing()
 
 
 def has_agreed(user: Any, approval: Approval) -> bool:

@@ -124,7 +124,7 @@ def _call_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step | None:
         case CallStatus.DONE:
             return None
         case CallStatus.READY:
-            return RunTool(call)
+            return _run_step(checkpoint, call)
         case CallStatus.STARTED:
             return _started_step(checkpoint, call)
     if call.decision is None:
@@ -132,12 +132,29 @@ def _call_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step | None:
     return _decided_step(checkpoint, call)
 
 
+def _is_bound(checkpoint: AgentCheckpoint, call: ToolCall) -> bool:
+    """Whether the decision is about this very call, as it is stored now."""
+    decision = call.decision
+    if decision is None:
+        return True
+    return decision.digest == call.digest(checkpoint.run_id, decision.edited_input, decision.answer)
+
+
+def _run_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
+    """Run it, unless what is stored is no longer what a person let run."""
+    if _is_bound(checkpoint, call):
+        return RunTool(call)
+    if call.status is CallStatus.STARTED and call.effect == "external":
+        return AnswerCall(call, Outcome.UNKNOWN, UNKNOWN)
+    return AnswerCall(call, Outcome.REJECTED, MISMATCH)
+
+
 def _started_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
     if call.started_token == checkpoint.token:
         return RunTool(call)
     # Whoever started it is gone. What a read-only tool or a rolled back transaction did cannot matter.
     if call.effect != "external" or call.on_interrupt == "retry":
-        return RunTool(call)
+        return _run_step(checkpoint, call)
     if call.on_interrupt == "fail":
         return AnswerCall(call, Outcome.UNKNOWN, UNKNOWN)
     return AskPerson(call, ApprovalKind.IN_DOUBT)
@@ -146,7 +163,7 @@ def _started_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
 def _decided_step(checkpoint: AgentCheckpoint, call: ToolCall) -> Step:
     decision = call.decision
     assert decision is not None
-    if decision.digest != call.digest(checkpoint.run_id, decision.edited_input, decision.answer):
+    if not _is_bound(checkpoint, call):
         return AnswerCall(call, Outcome.REJECTED, MISMATCH)
     if decision.approved is True:
         if decision.answer is not None:
@@ -219,7 +236,7 @@ def _limit_step(checkpoint: AgentCheckpoint, reached: str, used: str) -> Step:
     decision = question.decision
     if decision is None:
         return Wait()
-    bound = decision.digest == question.digest(checkpoint.run_id, decision.edited_input, decision.answer)
-    if bound and decision.approved is True and decision.answer is None:
+    if _is_bound(checkpoint, question) and decision.approved is True and decision.answer is None:
         return RaiseLimit(question)
-    return Finish(RunStatus.DONE, reached)
+    # The one that was asked about: another may have been reached since.
+    return Finish(RunStatus.DONE, question.name)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from anvil_django import tasks
 from anvil_django.clock import FixedClock
 from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
 from anvil_django.testing import fixed_clock
@@ -29,3 +30,10 @@ def clock() -> Iterator[FixedClock]:
     """Time that stands still until the test moves it."""
     with fixed_clock() as fixed:
         yield fixed
+
+
+@pytest.fixture
+def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing sweeps by the way: the test alone says when."""
+    monkeypatch.setattr(tasks, "SWEEP_EVERY", float("inf"))
+    monkeypatch.setattr(tasks, "_swept_at", 0.0)

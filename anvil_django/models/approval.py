@@ -37,6 +37,9 @@ APPROVAL_STATUS_LABELS = {
 }
 
 
+APPEND_ONLY = "Decisions are append-only: record another one instead."
+
+
 class ApprovalQuerySet(models.QuerySet["Approval"]):
     """Approvals by where they stand."""
 
@@ -121,6 +124,28 @@ class Approval(models.Model):
     def __str__(self) -> str:
         return f"{self.tool} ({self.get_status_display()})"
 
+    def agreeing(self) -> list[Decision]:
+        """The last yes and those before it to the same: an edit or another answer begins a new round."""
+        found: list[Decision] = []
+        for row in reversed(self.decisions.all()):
+            if row.approved and found and row.digest != found[0].digest:
+                break
+            if row.approved:
+                found.insert(0, row)
+        return found
+
+
+class DecisionQuerySet(models.QuerySet["Decision"]):
+    """Decisions, which are only added; they go with their run."""
+
+    def update(self, **kwargs: Any) -> NoReturn:
+        """Refused."""
+        raise TypeError(APPEND_ONLY)
+
+    def delete(self) -> NoReturn:
+        """Refused."""
+        raise TypeError(APPEND_ONLY)
+
 
 class Decision(models.Model):
     """One person's verdict; appended and never changed, also when the person's account goes."""
@@ -148,6 +173,8 @@ class Decision(models.Model):
     digest = models.CharField(_("digest"), max_length=64)
     revision = models.PositiveBigIntegerField(_("revision of the run"), default=0)
     created_at = models.DateTimeField(_("created at"))
+
+    objects = DecisionQuerySet.as_manager()
 
     class Meta:
         verbose_name = _("decision")
@@ -179,4 +206,4 @@ class Decision(models.Model):
         return self.verdict in AGREEING
 
     def _refuse(self) -> NoReturn:
-        raise TypeError("Decisions are append-only: record another one instead.")
+        raise TypeError(APPEND_ONLY)

@@ -18,7 +18,7 @@ from ..errors import AlreadyDecidedError, ApprovalExpiredError, ClaimedError, De
 from ..models import Approval, Run
 from ..models import Decision as DecisionRow
 from ..models import ToolCall as ToolCallRow
-from ..states import AGREEING, ApprovalKind, ApprovalStatus, Channel, RunStatus
+from ..states import ApprovalKind, ApprovalStatus, Channel, RunStatus
 from .database_time import database_now
 from .rows import approval_row, read_decision
 
@@ -72,6 +72,7 @@ def record(
         AlreadyDecidedError: Somebody was faster, or this person has agreed already.
         ApprovalExpiredError: Its time is over.
         ClaimedError: Somebody else than ``user`` is reading it.
+        DecisionError: Somebody changed the arguments since ``approval`` was read.
     """
     alias = router.db_for_write(Approval)
     with transaction.atomic(using=alias):
@@ -79,9 +80,13 @@ def record(
         # turn at once must not each see the other's still open.
         run = Run.objects.using(alias).select_for_update().get(pk=approval.run_id)
         now = Approval.objects.using(alias).get(pk=approval.pk)
+        if decision.approved and now.digest != approval.digest and _is_pending(now):
+            raise DecisionError(
+                f"Somebody changed the arguments of {now.tool!r} since you read the case. Read it again."
+            )
         decision = _in_force(now, decision.storable())
         digest = call.digest(run.run_id, decision.edited_input, decision.answer)
-        agreed = _agreed(now, digest) if decision.approved else []
+        agreed = [row for row in now.agreeing() if row.digest == digest] if decision.approved else []
         if any(_same_person(row, decision, user_key) for row in agreed) and _is_pending(now):
             raise AlreadyDecidedError(f"The call of {now.tool!r}", "approved", decision.reviewer)
         stands = not decision.approved or len(agreed) + 1 >= now.needed
@@ -111,24 +116,18 @@ def record(
 
 def _in_force(approval: Approval, decision: Decision) -> Decision:
     """The decision with what it agrees to: a plain yes means what the last person made of the case."""
-    if not decision.approved or decision.edited_input is not None or decision.answer is not None:
+    if not decision.is_plain_yes or approval.needed < 2:
         return decision
-    if approval.needed < 2:
+    agreed = approval.agreeing()
+    # About a doubt a plain yes says that it did not happen, whatever others said.
+    if not agreed or approval.kind == str(ApprovalKind.IN_DOUBT):
         return decision
-    last = next((row for row in reversed(approval.decisions.all()) if row.approved), None)
-    if last is None:
-        return decision
-    stored = read_decision(last)
+    stored = read_decision(agreed[-1])
     return replace(decision, edited_input=stored.edited_input, answer=stored.answer)
 
 
-def _agreed(approval: Approval, digest: str) -> list[DecisionRow]:
-    rows = approval.decisions.filter(digest=digest, verdict__in=[str(v) for v in AGREEING])
-    return list(rows)
-
-
 def _same_person(row: DecisionRow, decision: Decision, user_key: str) -> bool:
-    return row.reviewer_key == user_key if user_key else row.reviewer == decision.reviewer
+    return row.reviewer_key == user_key if user_key else row.reviewer == decision.reviewer[:200]
 
 
 def _is_pending(approval: Approval) -> bool:

@@ -237,7 +237,7 @@ def _attach(call: ToolCall, approval: ApprovalRow) -> None:
     call.approval_id = approval.pk
     decided = list(approval.decisions.all())
     if approval.status == ApprovalStatus.PENDING or approval.needed > 1:
-        call.agreed = [read_decision(d) for d in decided if d.approved and d.digest == approval.digest]
+        call.agreed = [read_decision(row) for row in approval.agreeing()]
     stands = approval.status in {ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED}
     call.decision = read_decision(decided[-1]) if stands and decided else None
 
