@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -11,7 +12,7 @@ from typing import Any
 from . import exactjson
 from .conf import get_settings
 from .cost import is_priced
-from .errors import AgentDefinitionError, UnknownAgentError
+from .errors import AgentDefinitionError, AgentNotAllowedError, UnknownAgentError
 from .limits import Limits
 from .tools import Tool, adapt
 
@@ -36,6 +37,8 @@ class Agent:
         max_pauses: Most ``pause_turn`` answers in a row.
         on_limit: What happens at a limit: ``"stop"`` ends the run, ``"ask"`` asks a person for more.
         cache: Prompt caching: ``"5m"``, ``"1h"`` or None for none.
+        permission: What people need beside ``anvil_django.add_run`` to start it over the REST API, as
+            ``"app_label.codename"``. Code that calls ``start_run`` decides for itself.
         params: Further request parameters (``thinking``, ``output_config``, ``betas``, ...).
 
     Raises:
@@ -55,6 +58,7 @@ class Agent:
     max_pauses: int = 10
     on_limit: str = "stop"
     cache: str | None = "5m"
+    permission: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,6 +70,10 @@ class Agent:
             raise AgentDefinitionError(f"Agent {self.name!r}: max_tokens must be at least 1.")
         if self.cache not in {None, "5m", "1h"}:
             raise AgentDefinitionError(f'Agent {self.name!r}: cache must be "5m", "1h" or None.')
+        if self.permission is not None and not _is_permission(self.permission):
+            raise AgentDefinitionError(
+                f'Agent {self.name!r}: permission must be "app_label.codename", not {self.permission!r}.'
+            )
         if taken := RESERVED_PARAMS & set(self.params):
             raise AgentDefinitionError(
                 f"Agent {self.name!r}: params may not contain {', '.join(sorted(taken))}; "
@@ -121,6 +129,10 @@ class Agent:
         return frozen
 
 
+def _is_permission(value: object) -> bool:
+    return isinstance(value, str) and re.fullmatch(r"\w+\.\w+", value) is not None
+
+
 _registry: dict[str, Agent] = {}
 
 
@@ -162,3 +174,39 @@ def get_agent(agent: str | Agent) -> Agent:
         return _registry[agent]
     except (KeyError, TypeError):
         raise UnknownAgentError(str(agent), list(_registry)) from None
+
+
+# Who may start what: asked by whatever acts for a person who is not trusted with Python.
+
+START_PERMISSION = "anvil_django.add_run"
+
+
+def may_start(user: Any, agent: Agent) -> bool:
+    """Whether a person may start runs of an agent: by ``add_run``, and by the agent's own permission."""
+    return not _missing(user, agent)
+
+
+def startable(user: Any) -> list[Agent]:
+    """The agents that a person may start, by name."""
+    return [agent for _, agent in sorted(_registry.items()) if may_start(user, agent)]
+
+
+def get_startable(user: Any, name: str) -> Agent:
+    """The agent of that name, for a person who wants to start it.
+
+    Raises:
+        UnknownAgentError: Nothing is registered under the name.
+        AgentNotAllowedError: The person lacks a permission.
+    """
+    agent = _registry.get(name)
+    if agent is None:
+        # Names of agents that are kept from this person are none of their business.
+        raise UnknownAgentError(name, [known.name for known in startable(user)])
+    if missing := _missing(user, agent):
+        raise AgentNotAllowedError(name, missing)
+    return agent
+
+
+def _missing(user: Any, agent: Agent) -> str:
+    needed = [START_PERMISSION, *([agent.permission] if agent.permission else [])]
+    return next((permission for permission in needed if not user.has_perm(permission)), "")

@@ -6,6 +6,7 @@ Every key, its default and its unit stand in ``Settings``. Unknown keys and wron
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -70,6 +71,18 @@ class Settings:
     """USD per million tokens by model: (input, output, cache read, 5-minute write, 1-hour write)."""
     page_size: int = 50
     """Rows of one page of the REST API."""
+    events_poll_seconds: float = 1.0
+    """How often an open event stream looks for something new."""
+    events_heartbeat_seconds: float = 15.0
+    """How often a stream on which nothing happens says that it is alive, and asks again who may see it."""
+    events_max_seconds: float = 300.0
+    """After this time an event stream ends, so that no worker is held for ever; the client reconnects."""
+    throttle_start: str | None = None
+    """How often one person may start, fork or go on with runs over the REST API: "60/min"; None: no limit."""
+    throttle_decide: str | None = None
+    """The same for decisions and claims."""
+    throttle_read: str | None = None
+    """The same for reading; a new event stream counts as one reading."""
 
     def client_factory(self) -> Callable[[], Any]:
         """The function that makes a client."""
@@ -95,7 +108,12 @@ _POSITIVE = (
     "result_limit",
     "input_limit",
     "page_size",
+    "events_poll_seconds",
+    "events_heartbeat_seconds",
+    "events_max_seconds",
 )
+RATE = r"[1-9][0-9]*/(s|sec|second|m|min|minute|h|hour|d|day)"
+"""What a rate looks like: so many requests per second, minute, hour or day."""
 
 
 def problems(raw: Any) -> list[str]:
@@ -119,6 +137,9 @@ def _type_problem(key: str, value: Any) -> str | None:
         good, wanted = isinstance(value, str) or callable(value), "a dotted path or a function"
     elif name == "queue":
         good, wanted = value is None or isinstance(value, str), "a string or None"
+    elif name.startswith("throttle_"):
+        good = value is None or (isinstance(value, str) and re.fullmatch(RATE, value) is not None)
+        wanted = 'a rate such as "60/min", or None'
     elif name == "approval_ttl":
         good = value is None or isinstance(value, timedelta) or _is_number(value)
         wanted = "a number of seconds, a timedelta or None"

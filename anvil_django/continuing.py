@@ -21,7 +21,12 @@ LIVE = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUSPENDED, RunStatus.PAUS
 
 
 def say(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str = "") -> Run:
-    """Send a user message to a run.
+    """Send a user message to a run: ``deliver`` without its second value."""
+    return deliver(run_id, content, by=by)[0]
+
+
+def deliver(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str = "") -> tuple[Run, bool]:
+    """Send a user message to a run; also says whether it has its place already, or waits for one.
 
     A finished, failed or cancelled run goes on with it. For a live one it waits until the API has a place for
     it: after the results of the turn under way, or where the turn would have ended the run.
@@ -42,7 +47,8 @@ def say(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str = ""
         run = Run.objects.using(alias).select_for_update().filter(run_id=run_id).first()
         if run is None:
             raise UnknownRunError(run_id)
-        if run.status in LIVE:
+        live = run.status in LIVE
+        if live:
             Run.objects.using(alias).filter(pk=run.pk).update(steering_waits=True)
             Steering.objects.using(alias).create(
                 run=run, content=exactjson.dumps(stored), sender=by[:200], created_at=database_now()
@@ -51,7 +57,7 @@ def say(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str = ""
             _continue(run, stored, alias)
             queue.ring(run_id, using=alias)
     run.refresh_from_db()
-    return run
+    return run, not live
 
 
 def _continue(run: Run, content: Any, alias: str) -> None:

@@ -30,6 +30,13 @@ class BadInputError(AnvilError):
     http_status = 422
 
 
+class TooLargeError(BadInputError):
+    """The request is larger than this site accepts."""
+
+    code = "too_large"
+    http_status = 413
+
+
 class UnknownAgentError(BadInputError):
     """No agent of that name is registered."""
 
@@ -41,6 +48,17 @@ class UnknownAgentError(BadInputError):
             f"No agent named {name!r} is registered (registered: {listed}). "
             "Register it in an agents.py of an installed app."
         )
+
+
+class AgentNotAllowedError(AnvilError):
+    """You may not start runs of this agent."""
+
+    code = "agent_not_allowed"
+    http_status = 403
+
+    def __init__(self, agent: str, permission: str) -> None:
+        self.agent, self.permission = agent, permission
+        super().__init__(f"You need the permission {permission} to start runs of the agent {agent!r}.")
 
 
 class AgentDefinitionError(AnvilError):

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import OuterRef, Q, Subquery
 
 from . import exactjson
 from .errors import BadInputError
 from .models import Approval, Decision, Message, Run, ToolCall
 from .states import TERMINAL
 
-# Within one save: results of the step before, then the answer, then what the answer asks for. Decisions are
-# written between two saves, and the end is the last thing in the last.
-_FINISHED, _MESSAGE, _ASKED, _STARTED, _APPROVAL, _DECISION, _ENDED = range(1, 8)
+# Within one save: results of the step before, then the answer, then what the answer asks for, and the end if
+# it is one. Decisions are written after the save whose revision they carry, also where that failed the run.
+_FINISHED, _MESSAGE, _ASKED, _STARTED, _APPROVAL, _ENDED, _DECISION = range(1, 8)
 
 
 @dataclass(frozen=True, order=True)
@@ -58,7 +58,37 @@ class FeedEvent:
     data: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Page:
+    """A stretch of the feed, and the run as it stood when it was read."""
+
+    events: list[FeedEvent]
+    cursor: Cursor
+    """Where the next page begins."""
+    run: Run
+    more: bool
+    """Whether there are further events already."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether this is all there will be, unless somebody has the run go on."""
+        return self.run.status in TERMINAL and not self.more
+
+
+def mark(run: Run) -> tuple[Any, ...]:
+    """A value that differs once there is anything new to read or to say about a run; costs one query."""
+    decisions = Decision.objects.filter(approval__run=OuterRef("pk")).order_by("-id").values("pk")[:1]
+    rows = Run.objects.using(run._state.db).filter(pk=run.pk).annotate(last_decision=Subquery(decisions))
+    found = rows.values_list("revision", "last_decision", "status", "error", "error_code").first()
+    return found or ()
+
+
 def read(run: Run, after: Cursor, *, limit: int = 200) -> list[FeedEvent]:
+    """The events of ``page``."""
+    return page(run, after, limit=limit).events
+
+
+def page(run: Run, after: Cursor, *, limit: int = 200) -> Page:
     """The next events of a run after a cursor, oldest first: about ``limit`` at most, in a few queries.
 
     A revision is never cut in two, so that what belongs together comes together.
@@ -73,10 +103,12 @@ def read(run: Run, after: Cursor, *, limit: int = 200) -> list[FeedEvent]:
         if complete or known >= now.revision:
             break
         size *= 4  # One revision has more rows than that: a turn with very many calls.
-    if len(complete) <= limit:
-        return complete
-    last = complete[limit - 1].cursor.revision
-    return [event for event in complete if event.cursor.revision <= last]
+    events = complete
+    if len(complete) > limit:
+        last = complete[limit - 1].cursor.revision
+        events = [event for event in complete if event.cursor.revision <= last]
+    more = len(events) < len(complete) or known < now.revision
+    return Page(events, events[-1].cursor if events else after, now, more)
 
 
 def _collect(run: Run, after: Cursor, size: int) -> tuple[list[FeedEvent], int]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from . import exactjson
 from .calls import ToolCall
-from .errors import BadInputError, NotJSONError
+from .errors import BadInputError, NotJSONError, TooLargeError
 
 Message = dict[str, Any]
 
@@ -31,6 +31,7 @@ def from_input(messages: str | Sequence[Mapping[str, Any]], *, limit: int = 1_00
 
     Raises:
         BadInputError: What cannot be sent, with the place and what to do.
+        TooLargeError: It is longer than ``limit``.
     """
     if isinstance(messages, str):
         messages = [{"role": "user", "content": messages}]
@@ -47,7 +48,7 @@ def from_input(messages: str | Sequence[Mapping[str, Any]], *, limit: int = 1_00
     except NotJSONError as exc:
         raise BadInputError(f"The input holds a value that is not JSON: {exc.message}") from exc
     if len(text) > limit:
-        raise BadInputError(f"The input has {len(text)} characters as JSON; at most {limit} are accepted.")
+        raise TooLargeError(f"The input has {len(text)} characters as JSON; at most {limit} are accepted.")
     stored: list[Message] = exactjson.loads(text)
     return stored
 

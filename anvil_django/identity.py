@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import exactjson
-from .errors import BadInputError, NotJSONError
+from .errors import BadInputError, NotJSONError, TooLargeError
 
 RUN_ID_LENGTH = 200
 RUN_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@~+=,-]*"
@@ -51,7 +51,8 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     """The metadata as it will read back from storage.
 
     Raises:
-        BadInputError: It is not an object of JSON values, or too large.
+        BadInputError: It is not an object of JSON values.
+        TooLargeError: It has more than ``METADATA_LIMIT`` characters.
     """
     if metadata is None:
         return {}
@@ -62,7 +63,7 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:
     except NotJSONError as exc:
         raise BadInputError(exc.message) from exc
     if len(text) > METADATA_LIMIT:
-        raise BadInputError(
+        raise TooLargeError(
             f"metadata has {len(text)} characters as JSON; at most {METADATA_LIMIT} are accepted."
         )
     stored: dict[str, Any] = exactjson.loads(text)

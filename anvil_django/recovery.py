@@ -125,6 +125,8 @@ def _put_back(run: Run) -> bool:
             # Whoever takes such a run fails it, but dies or gives up before it comes to that.
             moved = same.filter(lease_owner=run.lease_owner, lease_until=run.lease_until).update(
                 status=str(RunStatus.FAILED),
+                # The end is an event of its own, also when nothing was saved since the last one.
+                revision=F("revision") + 1,
                 error_code="poison",
                 error=UNREADABLE.format(recoveries=run.recoveries),
                 lease_owner="",
@@ -149,7 +151,7 @@ def _put_back(run: Run) -> bool:
         elif run.status == str(RunStatus.SUSPENDED):
             moved = queue_if_decided(run.pk, alias, sources=[RunStatus.SUSPENDED])
         else:
-            moved = same.update(**queued_values())
+            moved = same.update(revision=F("revision") + 1, **queued_values())
         if moved:
             queue.ring(run.run_id, using=alias)
     return bool(moved)

@@ -8,6 +8,9 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 from rest_framework.test import APIClient
 
+from . import openapi
+
+AGENTS = "/api/agents/v1/agents/"
 RUNS = "/api/agents/v1/runs/"
 APPROVALS = "/api/agents/v1/approvals/"
 
@@ -22,9 +25,18 @@ def person(username: str, *permissions: str, groups: tuple[str, ...] = ()) -> An
     return user
 
 
-def client_of(user: Any) -> APIClient:
+class Client(APIClient):
+    """A client that takes only answers which the OpenAPI document describes."""
+
+    def request(self, **kwargs: Any) -> Any:
+        response = super().request(**kwargs)
+        self.operation = openapi.check(kwargs["REQUEST_METHOD"], kwargs["PATH_INFO"], response)
+        return response
+
+
+def client_of(user: Any) -> Client:
     """A client that is logged in as somebody."""
-    client = APIClient()
+    client = Client()
     client.force_login(user)
     return client
 

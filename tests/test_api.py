@@ -17,7 +17,7 @@ from rest_framework.throttling import BaseThrottle
 
 from anvil_django import Agent, register, start_run, tasks, tool
 from anvil_django.agents import unregister
-from anvil_django.api.views import RunViewSet
+from anvil_django.api.runs import RunViewSet
 from anvil_django.models import Approval, Run
 from anvil_django.stores import DjangoStateStore
 from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
@@ -119,9 +119,13 @@ def test_start_answers_201_with_the_run_and_where_to_find_it(owner: APIClient) -
         "pending_approvals": [],
         "links": {
             "self": f"http://testserver{RUNS}order-1/",
-            "cancel": f"http://testserver{RUNS}order-1/cancel/",
-            "pause": f"http://testserver{RUNS}order-1/pause/",
-            "resume": f"http://testserver{RUNS}order-1/resume/",
+            **{
+                name: f"http://testserver{RUNS}order-1/{name}/"
+                for name in (
+                    *("messages", "calls", "checkpoint", "events"),
+                    *("cancel", "pause", "resume", "retry", "fork"),
+                )
+            },
         },
     }
     assert stamps["created_at"].endswith("Z")

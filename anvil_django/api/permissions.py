@@ -9,10 +9,11 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from .. import approvals
+from ..agents import START_PERMISSION
 from ..models import Run
 
-START = "anvil_django.add_run"
-STEERING = frozenset({"cancel", "pause", "resume"})
+STARTING = frozenset({"create", "fork"})
+STEERING = frozenset({"cancel", "pause", "resume", "retry", "say"})
 
 
 class MayUseRuns(BasePermission):
@@ -20,8 +21,9 @@ class MayUseRuns(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Whether the person may start runs, where that is asked."""
-        self.message = f"You need the permission {START} to start runs."
-        return getattr(view, "action", None) != "create" or request.user.has_perm(START)
+        self.message = f"You need the permission {START_PERMISSION} to start runs."
+        starts = getattr(view, "action", None) in STARTING
+        return not starts or request.user.has_perm(START_PERMISSION)
 
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
         """Whether the person may steer this run, where that is asked."""

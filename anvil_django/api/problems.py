@@ -12,14 +12,14 @@ from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, RequestDataTooBig
 from django.http import Http404
-from rest_framework import exceptions
+from rest_framework import exceptions, serializers
 from rest_framework.response import Response
 from rest_framework.settings import api_settings
 from rest_framework.views import set_rollback
 
-from ..errors import AnvilError, ClaimedError, UnfitDecisionError
+from ..errors import AnvilError, ClaimedError, TooLargeError, UnfitDecisionError
 
 logger = logging.getLogger(__name__)
 
@@ -29,12 +29,39 @@ MEMBERS = {"run_id": "run_id", "status": "current_status", "wanted": "wanted_sta
 """Attributes of an ``AnvilError`` that are told as members of their own, and what these are called."""
 
 
+class FieldProblemSerializer(serializers.Serializer[Any]):
+    """What is wrong with one field; "" is the body as a whole."""
+
+    field = serializers.CharField(allow_blank=True)
+    code = serializers.CharField()
+    detail = serializers.CharField()
+
+
+class ProblemSerializer(serializers.Serializer[Any]):
+    """An answer that is not a success (RFC 9457); for the OpenAPI document."""
+
+    type = serializers.CharField()
+    title = serializers.CharField()
+    status = serializers.IntegerField()
+    code = serializers.CharField()
+    detail = serializers.CharField()
+    errors = FieldProblemSerializer(many=True, required=False)  # type: ignore[assignment]
+    run_id = serializers.CharField(required=False)
+    current_status = serializers.CharField(required=False)
+    wanted_status = serializers.CharField(required=False)
+    decided_by = serializers.CharField(required=False)
+    claimed_by = serializers.CharField(required=False)
+
+
 def handle(exc: Exception, context: Mapping[str, Any]) -> Response | None:
     """The problem that stands for an exception; None for what the host's own 500 has to report."""
     if isinstance(exc, Http404):
         exc = exceptions.NotFound(*exc.args)
     elif isinstance(exc, PermissionDenied):
         exc = exceptions.PermissionDenied(*exc.args)
+    elif isinstance(exc, RequestDataTooBig):
+        # Whatever of the host has read the body before us.
+        exc = TooLargeError("The body is larger than this site accepts.")
     if isinstance(exc, AnvilError):
         response = _from_anvil(exc)
     elif isinstance(exc, exceptions.ValidationError):

@@ -1,150 +1,29 @@
-"""What a request may hold and what an answer shows. Whether a request makes sense is decided by the core."""
+"""What an answer shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
 from django.urls import reverse
-from rest_framework import ISO_8601, serializers
-from rest_framework.exceptions import ValidationError
+from rest_framework import serializers
 
 from .. import exactjson, reviewers
+from ..agents import Agent
 from ..cost import Usage
-from ..models import Approval, Decision, Run
-from ..states import ApprovalKind, Verdict
+from ..feed import FeedEvent
+from ..models import Approval, Decision, Run, ToolCall
+from ..states import ApprovalKind, ApprovalStatus, CallStatus, Channel, Outcome, RunStatus, Verdict
+from ..stores.pages import SentMessage
 from ..stores.rows import read_final_text
+from .fields import TIME, EnumField, TimeField
+from .schema import shaped
 
-# Requests.
-
-
-class StrictSerializer(serializers.Serializer[Any]):
-    """Refuses fields it does not know: what has no effect must not look accepted."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        """The checked values.
-
-        Raises:
-            ValidationError: A field is unknown or has a value of the wrong type.
-        """
-        if isinstance(data, Mapping):
-            unknown = [str(name) for name in data if name not in self.fields]
-            if unknown:
-                raise ValidationError(
-                    {name: ["This field is not known here."] for name in unknown}, code="unknown_field"
-                )
-        return super().to_internal_value(data)
+ANYTHING: dict[str, Any] = {}
+OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": {}}
 
 
-class InputField(serializers.Field[Any, Any, Any, Any]):
-    """The input of a run: a text, content blocks of one user message, or messages."""
-
-    default_error_messages = {
-        "not_an_input": "Give a text, a list of content blocks, or a list of messages with role and content.",
-    }
-
-    def to_internal_value(self, data: Any) -> Any:
-        """A text or a list of messages, as ``start_run`` takes it."""
-        if isinstance(data, str):
-            return data
-        if not isinstance(data, list):
-            self.fail("not_an_input")
-        if data and all(isinstance(item, dict) and "type" in item and "role" not in item for item in data):
-            return [{"role": "user", "content": data}]
-        return data
-
-    def to_representation(self, value: Any) -> Any:
-        """The input as it is."""
-        return value
-
-
-class StorableJSONField(serializers.JSONField):
-    """Any JSON value that can be stored and sent as it came.
-
-    A person's own words may not be changed without telling them, as what a model wrote is mended.
-    """
-
-    default_error_messages = {
-        "not_storable": "Holds text that is not valid Unicode, a number too long, or nesting too deep.",
-        "not_an_object": "Give an object.",
-    }
-
-    def to_internal_value(self, data: Any) -> Any:
-        """The value itself."""
-        if exactjson.clean(data) is not data:
-            self.fail("not_storable")
-        return data
-
-
-class StorableObjectField(StorableJSONField):
-    """The same for an object."""
-
-    def to_internal_value(self, data: Any) -> Any:
-        """The object itself."""
-        if not isinstance(data, dict):
-            self.fail("not_an_object")
-        return super().to_internal_value(data)
-
-
-class StartRequest(StrictSerializer):
-    """The body of ``POST /runs/``."""
-
-    agent = serializers.CharField()
-    input = InputField()
-    metadata = serializers.DictField(required=False, allow_null=True)
-    run_id = serializers.CharField(required=False, allow_null=True, trim_whitespace=False)
-
-
-class EmptyRequest(StrictSerializer):
-    """A body without fields."""
-
-
-class ApproveRequest(StrictSerializer):
-    """The body of an approval. Who approves is the authenticated user and nobody a body could name."""
-
-    reason = serializers.CharField(required=False, default="", allow_blank=True)
-    edited_input = StorableObjectField(required=False)
-    answer = StorableJSONField(required=False)
-
-
-class RejectRequest(StrictSerializer):
-    """The body of a rejection."""
-
-    reason = serializers.CharField()
-
-
-class AnswerRequest(StrictSerializer):
-    """The body of an answer in the tool's place."""
-
-    answer = StorableJSONField()
-    reason = serializers.CharField(required=False, default="", allow_blank=True)
-
-
-class SettleRequest(StrictSerializer):
-    """The body that settles a call in doubt; a result goes with ``happened``, a reason with ``unknown``."""
-
-    verdict = serializers.ChoiceField(
-        choices=[str(v) for v in (Verdict.HAPPENED, Verdict.NOT_HAPPENED, Verdict.UNKNOWN)]
-    )
-    result = StorableJSONField(required=False)
-    reason = serializers.CharField(required=False, default="", allow_blank=True)
-
-
-# Answers.
-
-
-class TimeField(serializers.DateTimeField):
-    """ISO 8601 in UTC, whatever format and zone the host's own API has."""
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(format=ISO_8601, default_timezone=UTC, **options)
-
-
-TIME = TimeField()
-
-
+@shaped(ANYTHING)
 class ExactJSONField(serializers.Field[Any, Any, Any, Any]):
     """A column of exact JSON text, as the value it stands for; null where it is empty."""
 
@@ -153,10 +32,24 @@ class ExactJSONField(serializers.Field[Any, Any, Any, Any]):
         return exactjson.loads(value) if value else None
 
 
+@shaped(OBJECT)
+class JSONObjectField(ExactJSONField):
+    """The same for a column that holds an object."""
+
+
+@shaped({"type": "string"})
+class MoneyField(serializers.Field[Any, Any, Any, Any]):
+    """US dollars as a decimal string, which no client rounds; null where the price is not known."""
+
+    def to_representation(self, value: Decimal) -> str:
+        """Neither with the zeros that the column pads with nor with an exponent."""
+        return format(value.normalize(), "f")
+
+
 class LinkedSerializer(serializers.Serializer[Any]):
     """An answer with links to what can be done next."""
 
-    def link(self, name: str, **kwargs: Any) -> str:
+    def link(self, name: str, /, **kwargs: Any) -> str:
         """An absolute URL of this API, wherever and under whichever namespace the host has included it."""
         request = self.context["request"]
         namespace = request.resolver_match.namespace
@@ -168,12 +61,12 @@ class DecisionSerializer(serializers.Serializer[Decision]):
     """One person's verdict; ``approved`` is whether it says yes to anything."""
 
     reviewer = serializers.CharField()
-    verdict = serializers.CharField()
+    verdict = EnumField(Verdict)
     approved = serializers.BooleanField()
     reason = serializers.CharField()
     edited_input = ExactJSONField()
     answer = ExactJSONField()
-    channel = serializers.CharField()
+    channel = EnumField(Channel)
     created_at = TimeField()
 
 
@@ -188,8 +81,8 @@ class ApprovalSerializer(LinkedSerializer):
     agent = serializers.CharField(source="run.agent")
     call_id = serializers.CharField(source="call.call_id")
     tool = serializers.CharField()
-    kind = serializers.CharField()
-    status = serializers.CharField()
+    kind = EnumField(ApprovalKind)
+    status = EnumField(ApprovalStatus)
     input = ExactJSONField(source="call.input")
     proposal = ExactJSONField()
     payload = ExactJSONField()
@@ -200,9 +93,9 @@ class ApprovalSerializer(LinkedSerializer):
     claimed_by = serializers.SerializerMethodField()
     claimed_at = serializers.SerializerMethodField()
     requested_at = TimeField()
-    escalates_at = TimeField(source="escalate_at")
-    expires_at = TimeField()
-    decided_at = TimeField()
+    escalates_at = TimeField(source="escalate_at", allow_null=True)
+    expires_at = TimeField(allow_null=True)
+    decided_at = TimeField(allow_null=True)
     decisions = DecisionSerializer(many=True)
     may_decide = serializers.SerializerMethodField()
     why_not = serializers.SerializerMethodField()
@@ -249,29 +142,32 @@ class ApprovalSerializer(LinkedSerializer):
         }
 
 
+RUN_LINKS = ("messages", "calls", "checkpoint", "events", "cancel", "pause", "resume", "retry", "fork")
+
+
 class RunSerializer(LinkedSerializer):
     """A run as it stands in lists."""
 
     run_id = serializers.CharField()
     agent = serializers.CharField()
-    status = serializers.CharField()
+    status = EnumField(RunStatus)
     why = serializers.CharField()
     stop_reason = serializers.CharField()
     error_code = serializers.CharField()
     error = serializers.SerializerMethodField()
     iterations = serializers.IntegerField()
     usage = serializers.SerializerMethodField()
-    cost_usd = serializers.SerializerMethodField()
-    metadata = ExactJSONField()
+    cost_usd = MoneyField(allow_null=True)
+    metadata = JSONObjectField()
     started_by = serializers.CharField(source="user_name")
     cancel_requested = serializers.BooleanField()
     pause_requested = serializers.BooleanField()
     requested_by = serializers.CharField()
-    next_attempt_at = TimeField()
+    next_attempt_at = TimeField(allow_null=True)
     created_at = TimeField()
-    started_at = TimeField()
-    updated_at = TimeField()
-    finished_at = TimeField()
+    started_at = TimeField(allow_null=True)
+    updated_at = TimeField(allow_null=True)
+    finished_at = TimeField(allow_null=True)
     links = serializers.SerializerMethodField()
 
     def get_error(self, run: Run) -> str:
@@ -283,14 +179,10 @@ class RunSerializer(LinkedSerializer):
         counts = (run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens)
         return Usage(*counts).to_dict()
 
-    def get_cost_usd(self, run: Run) -> str | None:
-        """The money as a decimal string, which no client rounds; null where the price is not known."""
-        return None if run.cost_usd is None else _plain(run.cost_usd)
-
     def get_links(self, run: Run) -> dict[str, str]:
         """Where to read and steer it."""
-        names = {"self": "detail", "cancel": "cancel", "pause": "pause", "resume": "resume"}
-        return {key: self.link(f"run-{name}", run_id=run.run_id) for key, name in names.items()}
+        own = {"self": self.link("run-detail", run_id=run.run_id)}
+        return own | {name: self.link(f"run-{name}", run_id=run.run_id) for name in RUN_LINKS}
 
 
 class RunDetailSerializer(RunSerializer):
@@ -303,12 +195,143 @@ class RunDetailSerializer(RunSerializer):
         """The text of the last turn of a finished run."""
         return read_final_text(run)
 
+    @shaped(ApprovalSerializer(many=True))
     def get_pending_approvals(self, run: Run) -> list[dict[str, Any]]:
         """The calls that wait for a decision; the run's owner sees them here."""
         waiting = run.approvals.pending().select_related("run", "call").prefetch_related("decisions")
         return list(ApprovalSerializer(waiting.order_by("id"), many=True, context=self.context).data)
 
 
-def _plain(amount: Decimal) -> str:
-    # Neither the zeros that the column pads with nor an exponent: the same text from every database.
-    return format(amount.normalize(), "f")
+class LimitsSerializer(serializers.Serializer[Any]):
+    """What one run may use over its whole life; null means no limit."""
+
+    max_iterations = serializers.IntegerField()
+    max_cost_usd = MoneyField(allow_null=True)
+    max_tokens_total = serializers.IntegerField(allow_null=True)
+    max_seconds = serializers.FloatField(allow_null=True)
+    max_pauses = serializers.IntegerField()
+    on_limit = serializers.CharField()
+
+
+class AgentSerializer(LinkedSerializer):
+    """An agent that the caller may start."""
+
+    name = serializers.CharField()
+    description = serializers.CharField()
+    model = serializers.CharField()
+    limits = LimitsSerializer()
+    links = serializers.SerializerMethodField()
+
+    def get_links(self, agent: Agent) -> dict[str, str]:
+        """Where to read about it, and where its runs are started and listed."""
+        return {"self": self.link("agent-detail", name=agent.name), "runs": self.link("run-list")}
+
+
+class AgentListSerializer(serializers.Serializer[Any]):
+    """All agents that the caller may start, by name; there are never many."""
+
+    results = AgentSerializer(many=True)
+
+
+class MessageSerializer(serializers.Serializer[SentMessage]):
+    """A message as it is sent to the model, with what is known about an answer.
+
+    ``composed`` says that it is made of the results of tool calls.
+    """
+
+    seq = serializers.IntegerField()
+    role = serializers.CharField()
+    content = serializers.SerializerMethodField()
+    composed = serializers.BooleanField()
+    stop_reason = serializers.CharField()
+    model = serializers.CharField()
+    usage = serializers.SerializerMethodField()
+    cost_usd = MoneyField(allow_null=True)
+    created_at = TimeField(allow_null=True)
+
+    @shaped(ANYTHING)
+    def get_content(self, message: SentMessage) -> Any:
+        """A text, or content blocks in the form of the Messages API."""
+        return message.content
+
+    def get_usage(self, message: SentMessage) -> dict[str, Any] | None:
+        """What the API counted for this answer."""
+        return message.usage
+
+
+class MessagePageSerializer(serializers.Serializer[Any]):
+    """A stretch of the history, oldest first, and where it goes on."""
+
+    next = serializers.CharField(allow_null=True)
+    results = MessageSerializer(many=True)
+
+
+class CallSerializer(serializers.Serializer[ToolCall]):
+    """A tool call and what became of it; ``outcome`` and ``result`` are null until it has one."""
+
+    call_id = serializers.CharField()
+    tool = serializers.CharField(source="name")
+    seq = serializers.IntegerField()
+    status = EnumField(CallStatus)
+    outcome = EnumField(Outcome, allow_null=True)
+    effect = serializers.CharField()
+    attempts = serializers.IntegerField()
+    input = ExactJSONField()
+    result = ExactJSONField()
+    is_error = serializers.BooleanField()
+    approvals = serializers.SerializerMethodField()
+    created_at = TimeField()
+    started_at = TimeField(allow_null=True)
+    finished_at = TimeField(allow_null=True)
+
+    def get_approvals(self, call: ToolCall) -> list[int]:
+        """The ids of the questions asked about it."""
+        return [approval.pk for approval in call.approvals.all()]
+
+
+class EventSerializer(serializers.Serializer[FeedEvent]):
+    """One thing that happened.
+
+    ``id`` is the cursor behind it; what ``data`` holds depends on ``type``.
+    """
+
+    id = serializers.CharField(source="cursor")
+    type = serializers.CharField()
+    at = TimeField(allow_null=True)
+    data = serializers.SerializerMethodField()  # type: ignore[assignment]
+
+    @shaped(OBJECT)
+    def get_data(self, event: FeedEvent) -> dict[str, Any]:
+        """The particulars."""
+        return event.data
+
+
+class EventPageSerializer(serializers.Serializer[Any]):
+    """Events, the cursor for the next request, and where the run stands now.
+
+    ``more``: there are further events already. ``ended``: this is all, unless somebody has the run go on.
+    """
+
+    events = EventSerializer(many=True)
+    next = serializers.CharField()
+    more = serializers.BooleanField()
+    ended = serializers.BooleanField()
+    status = EnumField(RunStatus)
+    why = serializers.CharField()
+
+
+class CheckpointSerializer(serializers.Serializer[Any]):
+    """The whole state of a run, as ``AgentCheckpoint.from_dict`` takes it; further members are its own."""
+
+    version = serializers.IntegerField()
+    run_id = serializers.CharField()
+    agent = serializers.CharField()
+    status = EnumField(RunStatus)
+    messages = serializers.ListField(child=serializers.DictField())
+    iterations = serializers.IntegerField()
+    total_usage = serializers.DictField()
+    total_cost_usd = serializers.CharField(allow_null=True)
+    approvals = serializers.DictField()
+    pending = serializers.ListField(child=serializers.DictField())
+    final_text = serializers.CharField()
+    updated_at = serializers.CharField(allow_null=True)

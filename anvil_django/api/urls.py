@@ -5,12 +5,13 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, include, path
 from rest_framework.routers import SimpleRouter
 
-from .views import ApprovalViewSet, RunViewSet
+from .views import AgentViewSet, ApprovalViewSet, RunViewSet
 
 app_name = "anvil_django"
 
 # Not DefaultRouter: its format suffixes would take the end of a run_id such as "order-1.json".
 router = SimpleRouter()
+router.register("agents", AgentViewSet, basename="agent")
 router.register("runs", RunViewSet, basename="run")
 router.register("approvals", ApprovalViewSet, basename="approval")
 
