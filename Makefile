@@ -46,6 +46,14 @@ test-postgres: $(VENV)/.postgres-ready ## Run the tests on a PostgreSQL server
 test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server
 	ANVIL_TEST_DB=mariadb $(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
+.PHONY: test-browser
+test-browser: $(VENV)/.browser-ready ## Run the tests that drive a real browser (a Chromium of the system)
+	ANVIL_BROWSER_REQUIRED=1 $(PY) -m pytest tests/browser$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
+.PHONY: screenshots
+screenshots: $(VENV)/.browser-ready ## Take the pictures of the docs anew
+	ANVIL_BROWSER_REQUIRED=1 ANVIL_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser
+
 .PHONY: lint
 lint: $(VENV)/.dev-ready ## Check style and formatting
 	$(PY) -m ruff check
@@ -99,6 +107,11 @@ $(VENV)/.package-ready: $(VENV)/.python-ready pyproject.toml
 $(VENV)/.test-ready: $(VENV)/.package-ready
 	@echo "Installing what the tests need"
 	@$(PIP) install --group test
+	@touch $@
+
+$(VENV)/.browser-ready: $(VENV)/.package-ready
+	@echo "Installing what the browser tests need"
+	@$(PIP) install --group browser
 	@touch $@
 
 $(VENV)/.dev-ready: $(VENV)/.package-ready

@@ -35,7 +35,7 @@ class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, Read
 
     list_display = (
         "sentence",
-        "kind",
+        "short_kind",
         "agent",
         "tool_name",
         "requester",
@@ -86,7 +86,7 @@ class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, Read
         """Without the link to the run for those who may not open it."""
         sees_runs = request.user.has_perm("anvil_django.view_run")
         context = ("asked", "run_link" if sees_runs else "run_name", "requester", "spent")
-        changed = ("changed",) if obj is not None and obj.needed > 1 else ()
+        changed = ("changed",) if obj is not None and (obj.needed > 1 or obj.proposal) else ()
         return (
             (None, {"fields": ("sentence", "state", "age", "for_whom", "claimant")}),
             (_("What will be done"), {"fields": ("tool", "arguments", *changed, "said")}),

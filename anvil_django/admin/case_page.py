@@ -20,7 +20,7 @@ from . import cases, conversation
 from .bulk import CHANGED, MESSAGE_LIMIT, has_changed, mark_of, outcome_of, why_not
 from .diffs import diff
 from .readonly import Outcomes
-from .rendering import visible
+from .rendering import block, visible
 from .verdicts import AGREED, VERDICTS, Verdict, fitting
 
 if TYPE_CHECKING:
@@ -163,9 +163,10 @@ class CasePageMixin(Base):
         *,
         is_preview: bool = False,
     ) -> TemplateResponse:
-        change = None
+        change = reason = None
         if is_preview:
             change = diff(cases.model_arguments(approval), form.cleaned_data["arguments"])
+            reason = form.cleaned_data["reason"] and block(form.cleaned_data["reason"])
         return self.ask(
             request,
             "admin/anvil_django/approval/verdict.html",
@@ -184,8 +185,10 @@ class CasePageMixin(Base):
             is_preview=is_preview,
             asks_for_preview=verdict.has_preview and not is_preview,
             change=change,
+            reason=reason,
             target=request.path,
             list_url=self._change_url(approval.pk),
+            queue_url=self._list_url(),
         )
 
     def _back(self, request: HttpRequest, pk: int, why: Any) -> HttpResponseRedirect:

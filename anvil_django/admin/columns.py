@@ -9,11 +9,13 @@ from django.template.defaultfilters import timesince_filter
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.timesince import timeuntil
 from django.utils.translation import gettext_lazy as _
 
 from .. import reviewers
+from ..clock import get_clock
 from ..models import Approval
-from ..states import ApprovalStatus
+from ..states import ApprovalKind, ApprovalStatus
 from . import cases
 from .rendering import block, visible
 
@@ -23,6 +25,13 @@ else:
     Base = object
 
 
+SHORT_KINDS = {
+    str(ApprovalKind.TOOL): _("permission"),
+    str(ApprovalKind.IN_DOUBT): _("in doubt"),
+    str(ApprovalKind.LIMIT): _("limit"),
+}
+
+
 class CaseColumnsMixin(Base):
     """Columns of the queue and fields of a case's page; none of them asks the database about its row."""
 
@@ -30,6 +39,11 @@ class CaseColumnsMixin(Base):
     def sentence(self, approval: Approval) -> SafeString:
         """What is asked."""
         return cases.sentence(approval)
+
+    @admin.display(description=_("kind"), ordering="kind")
+    def short_kind(self, approval: Approval) -> Any:
+        """Why a person is asked, in a word."""
+        return SHORT_KINDS.get(approval.kind, approval.kind)
 
     @admin.display(description=_("status"), ordering="status")
     def state(self, approval: Approval) -> Any:
@@ -63,7 +77,9 @@ class CaseColumnsMixin(Base):
         """Until when it can be decided."""
         if cases.is_late(approval):
             return format_html('<strong class="anvil-late">{}</strong>', _("time is over: counts as a no"))
-        return approval.expires_at if approval.status == str(ApprovalStatus.PENDING) else None
+        if approval.status != str(ApprovalStatus.PENDING) or approval.expires_at is None:
+            return None
+        return _("in %(time)s") % {"time": timeuntil(approval.expires_at, get_clock().now(), depth=1)}
 
     @admin.display(description=_("agreed"), ordering="needed")
     def agreed(self, approval: Approval) -> str:
@@ -77,9 +93,9 @@ class CaseColumnsMixin(Base):
         return self.or_empty(visible(approval.claimed_name) if claimed else "")
 
     @admin.display(description=_("for"), ordering="reviewers")
-    def for_whom(self, approval: Approval) -> SafeString:
+    def for_whom(self, approval: Approval) -> Any:
         """Who it waits for."""
-        return visible(reviewers.reviewers_of(approval))
+        return visible(reviewers.reviewers_of(approval)) if approval.reviewers else _("everybody")
 
     @admin.display(description=_("arguments"))
     def arguments(self, approval: Approval) -> SafeString:
