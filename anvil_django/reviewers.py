@@ -105,8 +105,9 @@ def belongs(user: Any, reviewers: str, *, groups: frozenset[str] | None = None) 
 
 
 def groups_of(user: Any) -> frozenset[str]:
-    """The names of the groups that a person is in."""
-    return frozenset(user.groups.values_list("name", flat=True))
+    """The names of the groups that a person is in; a user model need not have any."""
+    groups = getattr(user, "groups", None)
+    return frozenset() if groups is None else frozenset(groups.values_list("name", flat=True))
 
 
 def is_permission(reviewers: str) -> bool:
