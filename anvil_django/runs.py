@@ -20,7 +20,7 @@ from .boundaries import reach
 from .checkpoint import AgentCheckpoint, AgentResult
 from .clock import get_clock
 from .conf import get_settings
-from .continuing import say
+from .continuing import deliver, say
 from .errors import (
     BadInputError,
     IdempotencyKeyReusedError,
@@ -46,6 +46,7 @@ __all__ = [
     "Slice",
     "advance_slice",
     "cancel",
+    "deliver",
     "fork",
     "get",
     "get_or_start",
