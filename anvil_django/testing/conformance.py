@@ -7,7 +7,6 @@ class TestMyStore(StoreConformance):
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -15,23 +14,15 @@ from typing import Any
 import pytest
 
 from anvil_django import exactjson
-from anvil_django.calls import Decision, ToolCall
-from anvil_django.checkpoint import AgentCheckpoint, Checkpointer
+from anvil_django.checkpoint import Checkpointer
 from anvil_django.cost import Usage
-from anvil_django.errors import (
-    AlreadyDecidedError,
-    AnvilError,
-    DecisionError,
-    HistoryRewrittenError,
-    LeaseLostError,
-    RunIdTakenError,
-    UnknownRunError,
-)
-from anvil_django.limits import Limits
-from anvil_django.states import ApprovalKind, CallStatus, Outcome, RunStatus
-from anvil_django.stores.base import ApprovalUnusableError, RunRequestedError, StateStore
+from anvil_django.errors import AnvilError, HistoryRewrittenError, LeaseLostError, RunIdTakenError
+from anvil_django.states import ApprovalKind, Outcome, RunStatus
+from anvil_django.stores.base import RunRequestedError, StateStore
 
 from .clocks import fixed_clock
+from .conformance_approvals import ApprovalConformance
+from .conformance_base import ASSISTANT, call, new_checkpoint, without_times
 
 HOSTILE = [
     "\x00 NUL",
@@ -44,68 +35,9 @@ HOSTILE = [
     "line\u2028separator\u2029\r\n\t",
 ]
 
-ASSISTANT: dict[str, Any] = {
-    "role": "assistant",
-    "content": [
-        {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
-        {"type": "text", "text": "I will."},
-        {"type": "tool_use", "id": "toolu_1", "name": "pay", "input": {"z": 1, "a": [1.5, None, True]}},
-        {"type": "tool_use", "id": "toolu_2", "name": "look", "input": {}},
-    ],
-}
 
-
-def new_checkpoint(run_id: str = "run-1", **changes: Any) -> AgentCheckpoint:
-    """A checkpoint of a run that has just begun."""
-    values: dict[str, Any] = {
-        "run_id": run_id,
-        "agent": "tester",
-        "prefix": {"model": "m", "max_tokens": 100, "system": [], "tools": [], "params": {}, "cache": None},
-        "messages": [{"role": "user", "content": "Hello"}],
-        "limits": Limits(max_cost_usd=Decimal("0.5")),
-        "metadata": {"b": 1, "a": "ä"},
-    }
-    return AgentCheckpoint(**{**values, **changes})
-
-
-def call(call_id: str, index: int, **changes: Any) -> ToolCall:
-    """A tool call of message 1."""
-    names = {"toolu_1": "pay", "toolu_2": "look"}
-    inputs = {"toolu_1": {"z": 1, "a": [1.5, None, True]}, "toolu_2": {}}
-    values: dict[str, Any] = {"effect": "external", "on_interrupt": "ask"}
-    return ToolCall(
-        call_id=call_id,
-        name=names[call_id],
-        input=inputs[call_id],
-        seq=1,
-        index=index,
-        **{**values, **changes},
-    )
-
-
-class StoreConformance:
+class StoreConformance(ApprovalConformance):
     """Behavior that the loop relies on, tested through the public methods of a store."""
-
-    def make_store(self) -> StateStore:
-        """A new, empty store."""
-        raise NotImplementedError
-
-    @pytest.fixture
-    def store(self) -> StateStore:
-        return self.make_store()
-
-    def opened(self, store: StateStore, **decided: Any) -> tuple[AgentCheckpoint, Any]:
-        """A claimed run whose model has just asked for two tools."""
-        store.create(new_checkpoint())
-        claimed = store.claim("run-1", "me", 60)
-        assert claimed is not None
-        checkpoint, lease = claimed
-        checkpoint.append(exactjson.loads(exactjson.dumps(ASSISTANT)))
-        checkpoint.open_turn([call("toolu_1", 0, **decided), call("toolu_2", 1, effect="none")])
-        checkpoint.iterations = 1
-        checkpoint.total_usage = Usage(10, 20, 30, 40)
-        checkpoint.total_cost_usd = Decimal("0.0012345678")
-        return checkpoint, lease
 
     # Saved is loaded.
 
@@ -420,112 +352,6 @@ class StoreConformance:
         assert claimed is not None
         assert claimed[0].error == ""
 
-    def suspended(self, store: StateStore) -> None:
-        checkpoint, lease = self.opened(store)
-        checkpoint.calls[0].wait(ApprovalKind.TOOL, {"amount": "149.90"})
-        checkpoint.calls[1].wait(ApprovalKind.TOOL)
-        checkpoint.status = RunStatus.SUSPENDED
-        store.save(checkpoint, lease, progress=True)
-
-    def test_waiting_calls_are_pending_until_each_is_decided(self, store: StateStore) -> None:
-        self.suspended(store)
-        yes = Decision(approved=True, reviewer="Alice", reason="fine", edited_input={"z": 2})
-
-        store.decide("run-1", "toolu_1", yes)
-
-        loaded = store.load("run-1")
-        assert loaded is not None
-        assert [p.call_id for p in loaded.pending] == ["toolu_2"]
-        assert loaded.status is RunStatus.SUSPENDED
-        decision = loaded.calls[0].decision
-        assert decision is not None
-        assert replace(decision, decided_at=None, digest="") == yes
-        assert decision.digest == loaded.calls[0].digest("run-1", {"z": 2})
-        assert store.wake("run-1", {RunStatus.SUSPENDED}) is False
-
-        store.decide("run-1", "toolu_2", Decision(approved=False, reviewer="Bob", reason="no"))
-
-        loaded = store.load("run-1")
-        assert loaded is not None
-        assert loaded.status is RunStatus.QUEUED
-        assert loaded.pending == []
-
-    def test_a_call_is_decided_once(self, store: StateStore) -> None:
-        self.suspended(store)
-        store.decide("run-1", "toolu_1", Decision(approved=False, reviewer="Alice"))
-
-        with pytest.raises(AlreadyDecidedError, match="Alice"):
-            store.decide("run-1", "toolu_1", Decision(approved=True, reviewer="Bob"))
-
-        loaded = store.load("run-1")
-        assert loaded is not None
-        assert loaded.calls[0].decision is not None
-        assert loaded.calls[0].decision.approved is False
-
-    @pytest.mark.parametrize(
-        "decision",
-        [
-            Decision(approved=None, reviewer="Alice"),  # type: ignore[arg-type]
-            Decision(approved="yes", reviewer="Alice"),  # type: ignore[arg-type]
-            Decision(approved=True, reviewer=" "),
-            Decision(approved=False, reviewer="Alice", edited_input={}),
-        ],
-        ids=["missing", "text", "nobody", "edited rejection"],
-    )
-    def test_an_unclear_decision_is_refused(self, store: StateStore, decision: Decision) -> None:
-        self.suspended(store)
-
-        with pytest.raises(DecisionError):
-            store.decide("run-1", "toolu_1", decision)
-
-        loaded = store.load("run-1")
-        assert loaded is not None
-        assert len(loaded.pending) == 2
-
-    def test_nothing_else_can_be_decided(self, store: StateStore) -> None:
-        self.suspended(store)
-        yes = Decision(approved=True, reviewer="Alice")
-
-        with pytest.raises(DecisionError, match="toolu_9"):
-            store.decide("run-1", "toolu_9", yes)
-        with pytest.raises(UnknownRunError):
-            store.decide("nobody", "toolu_1", yes)
-
-    def test_an_approval_is_used_up_by_the_start_of_its_call(self, store: StateStore) -> None:
-        self.suspended(store)
-        for call_id in ("toolu_1", "toolu_2"):
-            store.decide("run-1", call_id, Decision(approved=True, reviewer="Alice"))
-        claimed = store.claim("run-1", "me", 60)
-        assert claimed is not None
-        checkpoint, lease = claimed
-        checkpoint.calls[0].start(lease.token)
-        checkpoint.touch(checkpoint.calls[0])
-        store.save(checkpoint, lease, progress=False)
-
-        again = checkpoint.calls[0]
-        again.status = CallStatus.WAITING
-        again.start(lease.token)
-        checkpoint.touch(again)
-
-        with pytest.raises(ApprovalUnusableError):
-            store.save(checkpoint, lease, progress=False)
-
-    def test_an_approval_of_other_arguments_starts_nothing(self, store: StateStore) -> None:
-        self.suspended(store)
-        for call_id in ("toolu_1", "toolu_2"):
-            store.decide("run-1", call_id, Decision(approved=True, reviewer="Alice"))
-        claimed = store.claim("run-1", "me", 60)
-        assert claimed is not None
-        checkpoint, lease = claimed
-        first = checkpoint.calls[0]
-        assert first.decision is not None
-        first.decision = replace(first.decision, digest=first.digest("run-1", {"z": 1_000_000}))
-        first.start(lease.token)
-        checkpoint.touch(first)
-
-        with pytest.raises(ApprovalUnusableError):
-            store.save(checkpoint, lease, progress=False)
-
     def test_a_refused_save_can_be_made_again(self, store: StateStore) -> None:
         checkpoint, lease = self.opened(store)
         store.request("run-1", "pause")
@@ -538,10 +364,3 @@ class StoreConformance:
         loaded = store.load("run-1")
         assert loaded is not None
         assert [c.call_id for c in loaded.calls] == ["toolu_1", "toolu_2"]
-
-
-def without_times(checkpoint: AgentCheckpoint) -> dict[str, Any]:
-    """A checkpoint to compare: all but the time of its last save."""
-    data = checkpoint.to_dict()
-    del data["updated_at"]
-    return data
