@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from rest_framework import serializers
@@ -10,6 +11,7 @@ from rest_framework.exceptions import ValidationError
 
 from .. import exactjson
 from ..states import Verdict
+from .fields import EnumField
 from .schema import shaped
 
 
@@ -151,11 +153,17 @@ class AnswerRequest(StrictSerializer):
     reason = serializers.CharField(required=False, default="", allow_blank=True)
 
 
+class Settlement(StrEnum):
+    """What a person can say about a call in doubt."""
+
+    HAPPENED = Verdict.HAPPENED
+    NOT_HAPPENED = Verdict.NOT_HAPPENED
+    UNKNOWN = Verdict.UNKNOWN
+
+
 class SettleRequest(StrictSerializer):
     """The body that settles a call in doubt; a result goes with ``happened``, a reason with ``unknown``."""
 
-    verdict = serializers.ChoiceField(
-        choices=[str(v) for v in (Verdict.HAPPENED, Verdict.NOT_HAPPENED, Verdict.UNKNOWN)]
-    )
+    verdict = EnumField(Settlement)
     result = StorableJSONField(required=False)
     reason = serializers.CharField(required=False, default="", allow_blank=True)

@@ -12,12 +12,19 @@ from typing import Any, TypeVar
 from drf_spectacular.extensions import OpenApiSerializerFieldExtension
 from drf_spectacular.openapi import AutoSchema
 from drf_spectacular.settings import spectacular_settings
-from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema, extend_schema_field
+from drf_spectacular.utils import (
+    OpenApiParameter,
+    OpenApiResponse,
+    extend_schema,
+    extend_schema_field,
+    extend_schema_serializer,
+)
 
 from .fields import EnumField
 from .problems import CONTENT_TYPE, ProblemSerializer
 
 F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S")
 
 PROBLEMS = {
     400: "The body is not JSON.",
@@ -123,6 +130,12 @@ def nullable(schema: Mapping[str, Any]) -> dict[str, Any]:
         return dict(schema)
     plain = {name: value for name, value in schema.items() if name != "nullable"}
     return {**plain, "type": [schema["type"], "null"]}
+
+
+def single(serializer: S) -> S:
+    """Say that an action named ``list`` answers one such object."""
+    described: S = extend_schema_serializer(many=False)(serializer)  # type: ignore[type-var]
+    return described
 
 
 def shaped(shape: Any) -> Callable[[Any], Any]:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 F = TypeVar("F")
 
 if find_spec("drf_spectacular") is not None:
-    from .openapi import VIEW_SCHEMA, documented, nullable, shaped
+    from .openapi import VIEW_SCHEMA, documented, nullable, shaped, single
 else:
     VIEW_SCHEMA: Any = None  # type: ignore[no-redef]
 
@@ -32,9 +32,13 @@ else:
         """The schema as it is."""
         return dict(schema)
 
+    def single(serializer: F) -> F:
+        """The serializer as it is."""
+        return serializer
+
     def shaped(shape: Any) -> Callable[[F], F]:  # type: ignore[misc]
         """The field as it is."""
         return lambda field: field
 
 
-__all__ = ["VIEW_SCHEMA", "documented", "nullable", "shaped"]
+__all__ = ["VIEW_SCHEMA", "documented", "nullable", "shaped", "single"]

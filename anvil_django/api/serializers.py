@@ -17,7 +17,7 @@ from ..states import ApprovalKind, ApprovalStatus, CallStatus, Channel, Outcome,
 from ..stores.pages import SentMessage
 from ..stores.rows import read_final_text
 from .fields import TIME, EnumField, TimeField
-from .schema import shaped
+from .schema import shaped, single
 
 ANYTHING: dict[str, Any] = {}
 OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": {}}
@@ -227,6 +227,7 @@ class AgentSerializer(LinkedSerializer):
         return {"self": self.link("agent-detail", name=agent.name), "runs": self.link("run-list")}
 
 
+@single
 class AgentListSerializer(serializers.Serializer[Any]):
     """All agents that the caller may start, by name; there are never many."""
 
