@@ -123,4 +123,4 @@ Q_CLUSTER = {
     "ALT_CLUSTERS": {},
 }
 
-ANVIL: dict[str, Any] = {}
+ANVIL: dict[str, Any] = {"CLIENT": "tests.clients.loopback"}

@@ -174,9 +174,11 @@ class ScriptedMessagesAPI:
         """An SDK client of this server, with ``max_retries=0``; ``options`` go to ``anthropic.Anthropic``."""
         import anthropic
 
-        return anthropic.Anthropic(
-            **{"base_url": self.url, "api_key": "test-key", "max_retries": 0, **options}
-        )
+        values: dict[str, Any] = {"base_url": self.url, "api_key": "test-key", "max_retries": 0, **options}
+        if "http_client" not in values:
+            # Reading the system's certificates takes longer than most tests, and this is plain HTTP.
+            values["http_client"] = anthropic.DefaultHttpxClient(verify=False)
+        return anthropic.Anthropic(**values)
 
     # What happened
 

@@ -23,7 +23,7 @@ from anvil_django.testing import ScriptedMessagesAPI
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKERS = 2
-ROUNDS = int(os.environ.get("ANVIL_TEST_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("ANVIL_TEST_ROUNDS", "3"))
 """How often each race is run."""
 
 
