@@ -1,4 +1,4 @@
-"""The client the suite uses: the SDK's own, spared from reading certificates that no loopback server shows."""
+"""The client of the suite: the SDK's own, spared from reading certificates that no loopback shows."""
 
 from __future__ import annotations
 
