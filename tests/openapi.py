@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -23,6 +24,7 @@ SETTINGS = {
     "VERSION": "1",
 }
 PREFIX = "/api/agents"
+_ONE_AT_A_TIME = Lock()
 
 
 def generate() -> dict[str, Any]:
@@ -48,9 +50,14 @@ def as_text(document: dict[str, Any]) -> str:
     return HEADER + OpenApiYamlRenderer().render(document, renderer_context={}).decode()
 
 
-@cache
 def strict() -> dict[str, Any]:
     """The document with objects that have no members but those described."""
+    with _ONE_AT_A_TIME:  # drf-spectacular loads its parts when they are first used.
+        return _strict()
+
+
+@cache
+def _strict() -> dict[str, Any]:
     document = copy.deepcopy(generate())
     for name, schema in document["components"]["schemas"].items():
         if "properties" in schema and name != "AnvilCheckpoint":

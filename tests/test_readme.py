@@ -17,13 +17,15 @@ from django.contrib.auth import get_user_model
 from django.core import mail
 from django.core.management import load_command_class
 from django.db import ConnectionHandler
+from django.http import QueryDict
 from django.test import RequestFactory, override_settings
 from django.urls import resolve
 
 from anvil_django import ToolContext, checks, tasks
 from anvil_django.agents import get_agent, unregister
-from anvil_django.api.lists import ApprovalQuery
-from anvil_django.api.views import ApprovalViewSet
+from anvil_django.api.lists import ApprovalQuery, RunQuery
+from anvil_django.api.serializers import RUN_LINKS
+from anvil_django.api.views import ApprovalViewSet, RunViewSet
 from anvil_django.conf import Settings, problems
 from anvil_django.models import Run
 from anvil_django.testing import say, tool_call
@@ -169,6 +171,22 @@ def test_the_requests_shown_for_approvals_are_requests_of_the_api():
         assert request.is_valid(), (body, request.errors)
     (query,) = re.findall(r'\$api/\?([^"]+)"', README)
     assert ApprovalQuery(data=dict(pair.split("=") for pair in query.split("&"))).is_valid()
+
+
+def test_the_requests_shown_for_runs_are_requests_of_the_api():
+    shown = re.findall(
+        r"^    curl .*?(?:-d '([^']*)' )?(?:-X POST )?\$runs/(?:ID/(\w+)/)?", README, re.MULTILINE
+    )
+
+    verbs = {verb for _, verb in shown}
+    assert {"messages", "fork", "cancel"} <= verbs <= {*RUN_LINKS, ""}
+    for body, verb in shown:
+        if body:
+            action = {"": "create", "messages": "say"}.get(verb, verb)
+            request = RunViewSet.request_serializers[action](data=json.loads(body))
+            assert request.is_valid(), (body, request.errors)
+    (query,) = re.findall(r'\$runs/\?([^"]+)"', README)
+    assert RunQuery(data=QueryDict(query)).is_valid()
 
 
 @pytest.mark.parametrize(
