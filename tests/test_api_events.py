@@ -4,14 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
-import socket
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -24,6 +18,7 @@ from anvil_django.testing import ScriptedMessagesAPI, fixed_clock, say, tool_cal
 
 from . import sse
 from .rest import RUNS, Client, client_of, errors, person, problem
+from .served import served
 from .world import registered_agent, reviewer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -315,31 +310,6 @@ def test_under_asgi_the_iterator_is_asynchronous(
     events = list(sse.parse(iter(text.decode().split("\n"))))
     assert sse.feed(events) == polled(owner)
     assert events[-1].data == {"reason": "run_ended"}
-
-
-@contextmanager
-def served() -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """An ASGI server in a process of its own, on the test's database."""
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "uvicorn", "tests.asgi:application", "--port", str(port)]
-    name = str(connection.settings_dict["NAME"])
-    server = subprocess.Popen(
-        [*command, "--log-level", "warning", "--lifespan", "off"],
-        env={**os.environ, "ANVIL_TEST_DB_NAME": name},
-    )
-    try:
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
-            with closing(socket.socket()) as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}", server
-    finally:
-        server.kill()
-        server.wait(10)
 
 
 @pytest.mark.processes

@@ -39,6 +39,7 @@ PROBLEMS = {
     422: "Something in the request does not fit; `errors` names the fields.",
     429: "Too often; `Retry-After` says in how many seconds to try again.",
 }
+EVENTS = "The events; with `Accept: text/event-stream`, each as `id`, `event` and `data`."
 ALWAYS = (401, 403, 406, 429)
 WITH_BODY = (400, 413, 415, 422)
 
@@ -102,7 +103,7 @@ def documented(
     """
     responses: dict[Any, Any] = dict(answers)
     if stream:
-        text = OpenApiResponse({"type": "string"}, description="Server-Sent Events.")
+        text = OpenApiResponse({"description": "Server-Sent Events."}, description=EVENTS)
         responses = {(200, "application/json"): answers[200], (200, "text/event-stream"): text}
         responses |= {code: answer for code, answer in answers.items() if code != 200}
     for code in sorted({*ALWAYS, *problems, *(WITH_BODY if body is not None else ())}):
