@@ -12,8 +12,8 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet --quiet
 # `make test PYTEST_ARGS="-k approval -x"`.
 PYTHON ?=
 PYTEST_ARGS ?=
-# Two pytest workers, each with a database of its own.
-PYTEST := -m pytest -n 2 --dist loadgroup
+# Pytest workers, each with a database of its own: one more than the cores, since some tests wait.
+PYTEST := -m pytest -n 3 --dist loadgroup
 
 # What the shell has set for some other project must not reach this one.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME VIRTUAL_ENV

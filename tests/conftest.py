@@ -13,7 +13,7 @@ from anvil_django.testing import fixed_clock
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several pytest workers, the tests that start processes share one: they need the cores themselves."""
+    """With several pytest workers, the tests that start processes share one: they need the cores."""
     for item in items:
         if item.get_closest_marker("processes"):
             item.add_marker(pytest.mark.xdist_group("processes"))
