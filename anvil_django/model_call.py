@@ -367,6 +367,8 @@ def default_client() -> anthropic.Anthropic:
 _lock = threading.Lock()
 # With the process and the settings it was made for.
 _client: tuple[int, Settings, Any] | None = None
+# Clients of earlier settings: a call may still be in progress on one, so it is closed only by a reset.
+_retired: list[Any] = []
 
 
 def get_client() -> Any:
@@ -384,6 +386,8 @@ def get_client() -> Any:
     pid, settings = os.getpid(), get_settings()
     with _lock:
         if _client is None or _client[0] != pid or _client[1] is not settings:
+            if _client is not None and _client[0] == pid:
+                _retired.append(_client[2])
             _client = pid, settings, _make_client(settings)
         return _client[2]
 
@@ -408,6 +412,10 @@ def reset_clients() -> Any:
     global _client
     with _lock:
         old, _client = _client, None
+        retired, _retired[:] = list(_retired), []
+    for client in retired:
+        if callable(close := getattr(client, "close", None)):
+            close()
     return old[2] if old is not None else None
 
 

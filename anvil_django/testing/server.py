@@ -20,6 +20,7 @@ from anvil_django.testing import wire
 from anvil_django.testing.conversations import ConversationKey, Examined, HistoryRules
 from anvil_django.testing.history_rules import CURRENT_MODELS
 from anvil_django.testing.http_server import Reply, Server
+from anvil_django.testing.loopback import loopback_http
 from anvil_django.testing.scripts import Faulted, Keyed, Request, Script, ScriptSource
 from anvil_django.testing.turns import Turn
 
@@ -176,8 +177,7 @@ class ScriptedMessagesAPI:
 
         values: dict[str, Any] = {"base_url": self.url, "api_key": "test-key", "max_retries": 0, **options}
         if "http_client" not in values:
-            # Reading the system's certificates takes longer than most tests, and this is plain HTTP.
-            values["http_client"] = anthropic.DefaultHttpxClient(verify=False)
+            values["http_client"] = loopback_http()
         return anthropic.Anthropic(**values)
 
     # What happened
