@@ -232,7 +232,7 @@ def test_a_group_of_reviewers_is_a_list_of_people(messages_api: ScriptedMessages
         for outsider in (
             reviewer(),
             person("root", is_superuser=True),
-            person("other", groups=["Sales", "finance "]),
+            person("other", groups=["Sales", "Financial"]),
         ):
             with pytest.raises(NotAllowedError, match="This case is for Finance"):
                 approvals.approve(case(), user=outsider)

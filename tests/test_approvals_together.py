@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from .world import reviewer
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_sweep")]
 
-ROUNDS = 20
+ROUNDS = int(os.environ.get("ANVIL_TEST_ROUNDS", "3"))
 
 
 def at_once(*acts: Callable[[], Any]) -> list[Any]:
