@@ -99,7 +99,10 @@ def test_promise_1_a_read_only_result_that_took_long_is_stored_before_the_next_t
         patch.setattr(world, "looked", Slow(clock, slow))
         start_run("worldly", "Go.", run_id="r")
         die_at("tool.before", occurrence=2)
-        assert list(models.ToolCall.objects.values_list("status", flat=True)) == ["done", "ready"]
+        assert list(models.ToolCall.objects.order_by("index").values_list("status", flat=True)) == [
+            "done",
+            "ready",
+        ]
         clock.advance(61)
         tasks.advance("r")
 
