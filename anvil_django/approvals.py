@@ -9,7 +9,7 @@ from typing import Any
 from django.db import router, transaction
 
 from . import audit, exactjson, queue, reviewers
-from .agents import get_agent
+from .agents import registered
 from .calls import NOBODY, Decision, ToolCall
 from .errors import (
     AlreadyDecidedError,
@@ -17,16 +17,15 @@ from .errors import (
     DecisionError,
     NotAllowedError,
     UnfitDecisionError,
-    UnknownAgentError,
 )
-from .limits import check_decision
+from .fitting import check_fit
 from .models import Approval, Run
 from .reviewers import PERMISSION, may_decide, name_of
 from .states import ApprovalKind, ApprovalStatus, Channel, Verdict
 from .stores.database_time import database_now
 from .stores.decisions import free_for, record
 from .stores.rows import read_call
-from .tools import InvalidToolInput, Tool, ToolContext
+from .tools import ToolContext
 
 __all__ = [
     "PERMISSION",
@@ -186,15 +185,18 @@ def _demand(approval: Approval, user: Any, *, says_no: bool = False) -> None:
 def _check_fit(approval: Approval, decision: Decision) -> None:
     if not decision.approved and not decision.reason.strip():
         raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.", field="reason")
-    if approval.kind == str(ApprovalKind.LIMIT):
-        check_decision(approval.tool, edited_input=decision.edited_input, answer=decision.answer)
-    elif decision.edited_input is not None:
-        if approval.kind == str(ApprovalKind.IN_DOUBT):
-            raise UnfitDecisionError(
-                "The arguments of a call in doubt cannot be edited: it may have happened with them.",
-                field="edited_input",
-            )
-        _check_edited(approval, decision)
+    run, call_id = approval.run, approval.call.call_id
+    agent = registered().get(run.agent)
+    context = ToolContext(
+        run.run_id,
+        call_id,
+        f"{run.run_id}:{call_id}",
+        load_user=lambda: run.user,
+        metadata=exactjson.loads(run.metadata),
+        decision=decision,
+    )
+    tool = agent.callable_tools.get(approval.tool) if agent is not None else None
+    check_fit(decision, approval.kind, approval.tool, tool, context)
 
 
 def check_edited(approval: Approval, edited_input: dict[str, Any], *, user: Any) -> None:
@@ -206,36 +208,6 @@ def check_edited(approval: Approval, edited_input: dict[str, Any], *, user: Any)
     decision = Decision(approved=True, reviewer=name_of(user), edited_input=edited_input)
     decision.check()
     _check_fit(approval, decision)
-
-
-def _check_edited(approval: Approval, decision: Decision) -> None:
-    try:
-        tool: Tool = get_agent(approval.run.agent).callable_tools[approval.tool]
-        arguments = tool.validate(decision.storable().edited_input)
-    except (UnknownAgentError, KeyError):
-        raise DecisionError(
-            f"The tool {approval.tool!r} is not available here, so edits cannot be checked."
-        ) from None
-    except InvalidToolInput as exc:
-        raise UnfitDecisionError(
-            f"The edited arguments do not fit the tool: {exc.message}", field="edited_input"
-        ) from exc
-    # The rule is asked about the new arguments too. Its yes is this person's to give; a rule that fails for
-    # them leaves nobody knowing whether one person is enough.
-    run, call_id = approval.run, approval.call.call_id
-    context = ToolContext(
-        run.run_id,
-        call_id,
-        f"{run.run_id}:{call_id}",
-        user=run.user,
-        metadata=exactjson.loads(run.metadata),
-        decision=decision,
-    )
-    gate = tool.gate(arguments, context)
-    if gate.failed:
-        raise UnfitDecisionError(
-            f"{gate.reason} Edit them otherwise, or reject the call.", field="edited_input"
-        )
 
 
 # Claims.

@@ -3,25 +3,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from . import exactjson, history
 from .agents import Agent, get_agent
-from .calls import NOBODY, Decision, PendingCall
+from .calls import NOBODY, Decision
 from .checkpoint import AgentCheckpoint, AgentResult, Checkpointer
 from .clock import get_clock
 from .conf import get_settings
-from .errors import BadInputError, DecisionError, RunIdTakenError, UnfitDecisionError, UnknownRunError
+from .errors import BadInputError, DecisionError, RunIdTakenError, UnknownRunError
 from .events import Done, Event
+from .fitting import check_fit
 from .identity import check_metadata, check_run_id, new_run_id
 from .leases import owner_name
-from .limits import check_decision
 from .loop import Loop
-from .states import RESUMABLE, ApprovalKind, Channel
+from .states import RESUMABLE, Channel
 from .stores.memory import MemoryStateStore
-from .tools import InvalidToolInput
+from .tools import ToolContext
 
 if TYPE_CHECKING:
     from .models import Run
@@ -115,7 +115,9 @@ def resume_agent(
         raise UnknownRunError(run_id)
     if definition.name != stored.agent:
         raise BadInputError(f"Run {run_id!r} belongs to agent {stored.agent!r}, not to {definition.name!r}.")
-    for call_id, decision in _checked(definition, stored, _by_call(stored, approval)):
+    for call_id, decision in _checked(
+        definition, stored, _by_call(stored, approval), store.user_loader(run_id)
+    ):
         store.decide(run_id, call_id, decision)
     _expire_overdue(store, stored)
     store.wake(run_id, RESUMABLE)
@@ -220,7 +222,10 @@ def _expire_overdue(store: StateStore, stored: AgentCheckpoint) -> None:
 
 
 def _checked(
-    agent: Agent, stored: AgentCheckpoint, decisions: Mapping[str, Decision]
+    agent: Agent,
+    stored: AgentCheckpoint,
+    decisions: Mapping[str, Decision],
+    load_user: Callable[[], Any] | None,
 ) -> list[tuple[str, Decision]]:
     """The decisions, so that one that cannot be taken is found before any other is."""
     waiting = {call.call_id: call for call in stored.pending}
@@ -228,30 +233,18 @@ def _checked(
         decision.check()
         decision.storable()
         if call_id in waiting:
-            _check_fit(agent, waiting[call_id], decision)
+            context = ToolContext(
+                stored.run_id,
+                call_id,
+                f"{stored.run_id}:{call_id}",
+                metadata=stored.metadata,
+                load_user=load_user,
+                decision=decision,
+            )
+            tool = waiting[call_id].tool
+            check_fit(decision, waiting[call_id].kind, tool, agent.callable_tools.get(tool), context)
     # Those that find nothing waiting come first: the store says why and nothing has been decided.
     return sorted(decisions.items(), key=lambda item: item[0] in waiting)
-
-
-def _check_fit(agent: Agent, call: PendingCall, decision: Decision) -> None:
-    edited_input, answer = decision.edited_input, decision.answer
-    if call.kind == str(ApprovalKind.LIMIT):
-        check_decision(call.tool, edited_input=edited_input, answer=answer)
-        return
-    if edited_input is None:
-        return
-    if call.kind == str(ApprovalKind.IN_DOUBT):
-        raise UnfitDecisionError(
-            "The arguments of a call in doubt cannot be edited: it may have happened with them."
-        )
-    try:
-        agent.callable_tools[call.tool].validate(edited_input)
-    except KeyError:
-        raise UnfitDecisionError(
-            f"The tool {call.tool!r} is not available here, so edits cannot be checked."
-        ) from None
-    except InvalidToolInput as exc:
-        raise UnfitDecisionError(f"The edited arguments do not fit the tool: {exc.message}") from exc
 
 
 def _advance(
