@@ -441,3 +441,27 @@ def test_decision_equality_survives_storage() -> None:
     decision = Decision(approved=True, reviewer="rita", answer={"a": [1, None]})
 
     assert Decision.from_dict(exactjson.loads(exactjson.dumps(decision.to_dict()))) == decision
+
+
+def test_an_edit_that_the_tools_own_rule_cannot_judge_decides_nothing(
+    store: StateStore, messages_api: ScriptedMessagesAPI
+) -> None:
+    paid: list[int] = []
+
+    @tool(side_effect=True, requires_approval=lambda arguments, ctx: 1000 // arguments["amount"] < 10)
+    def transfer(amount: int) -> str:
+        """Transfer an amount; large ones need a person."""
+        paid.append(amount)
+        return f"transferred {amount}"
+
+    messages_api.script(say(tool_call("transfer", {"amount": 500})), say("Done."))
+    definition = agent(transfer)
+    run(definition, store)
+
+    with pytest.raises(DecisionError, match="approval rule of transfer failed"):
+        resume(definition, store, replace(YES, edited_input={"amount": 0}))
+
+    assert [p.tool for p in stored(store).pending] == ["transfer"]
+    assert paid == []
+    assert resume(definition, store, replace(YES, edited_input={"amount": 200})).status == "done"
+    assert paid == [200]
