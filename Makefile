@@ -13,7 +13,7 @@ PIP := $(PY) -m pip --disable-pip-version-check --quiet --quiet
 PYTHON ?=
 PYTEST_ARGS ?=
 # Pytest workers, each with a database of its own: one more than the cores, since some tests wait.
-# Not the browser tests: they have a target of their own, and leave an event loop running in their worker.
+# Not the browser tests: they have a target of their own, which fails where there is no browser.
 PYTEST := -m pytest -n 3 --dist loadgroup -m "not browser"
 
 # What the shell has set for some other project must not reach this one.

@@ -37,7 +37,9 @@ def _missing(reason: str) -> None:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+# Not for the session: while Playwright's synchronous API is open, an event loop runs in this thread, and no
+# later test of the same process could run one of its own.
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Headless Chromium."""
     try:
