@@ -32,8 +32,8 @@ def clock() -> Iterator[FixedClock]:
         yield fixed
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def no_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing sweeps by the way: the test alone says when."""
+    """Nothing sweeps by the way, which would depend on how long the tests before took."""
     monkeypatch.setattr(tasks, "SWEEP_EVERY", float("inf"))
     monkeypatch.setattr(tasks, "_swept_at", 0.0)

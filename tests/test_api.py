@@ -612,7 +612,6 @@ def test_what_is_decided_stays_decided_and_says_by_whom(
     assert deployed == []
 
 
-@pytest.mark.usefixtures("no_sweep")
 def test_an_expired_approval_is_gone(
     messages_api: ScriptedMessagesAPI, owner: APIClient, reviewer: APIClient, settings: Any
 ) -> None:

@@ -45,7 +45,7 @@ from .waiting import (
 )
 from .world import reviewer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock", "no_sweep")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 REJECTED = (
     "A reviewer did not approve this call, so it was not run. Do not call it again with these arguments."

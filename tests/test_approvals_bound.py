@@ -43,7 +43,7 @@ from .waiting import (
 )
 from .world import reviewer, world
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock", "no_sweep")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 # In doubt
 

@@ -39,7 +39,7 @@ from .waiting import (
 )
 from .world import reviewer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock", "no_sweep")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 
 def by_two(**more: Any) -> dict[str, Any]:

@@ -47,7 +47,7 @@ from example_project.shop.models import SentEmail
 
 from .waiting import desk, person
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("no_sweep")]
+pytestmark = pytest.mark.django_db
 
 LARGE = 100
 CALLS = [

@@ -15,7 +15,7 @@ from anvil_django.testing import ScriptedMessagesAPI
 from .waiting import ask, call, case, desk, effects, on, pay, paying, person, run, told
 from .world import reviewer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock", "no_sweep")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 EXPIRED = "Nobody approved this call in time, so it was not run."
 

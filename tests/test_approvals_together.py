@@ -20,7 +20,7 @@ from anvil_django.testing import ScriptedMessagesAPI, say
 from .waiting import case, desk, effects, go, on, pay, pay_by_two, paying, person, run
 from .world import reviewer
 
-pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("no_sweep")]
+pytestmark = pytest.mark.django_db(transaction=True)
 
 ROUNDS = int(os.environ.get("ANVIL_TEST_ROUNDS", "3"))
 

@@ -15,7 +15,7 @@ from anvil_django.testing import Kill, ScriptedMessagesAPI, Turn, kill_at, say, 
 from .waiting import desk, go, on, person, question, run
 from .world import reviewer
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock", "no_sweep")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("clock")]
 
 # Each turn costs 1 cent, takes 1,000 tokens and 10 seconds.
 USAGE = {"input_tokens": 900, "output_tokens": 100}
