@@ -23,7 +23,7 @@ from django.utils.module_loading import import_string
 class Settings:
     """The keys of ``ANVIL`` in lower case."""
 
-    client: str | Callable[[], Any] = "anvil_django.model_call.default_client"
+    client: str | Callable[[], Any] = "anvil_django.clients.default_client"
     """Makes the client, which is anything with ``.messages``: a function without arguments, or its path."""
     request_timeout: float = 600.0
     """Seconds the default client waits for the next bytes of an answer."""

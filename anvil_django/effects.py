@@ -13,13 +13,14 @@ from .answers import AnswerReader, ask
 from .boundaries import reach
 from .calls import ToolCall
 from .checkpoint import AgentCheckpoint
+from .clients import get_client
 from .clock import get_clock
 from .conf import Settings, get_settings
 from .errors import LeaseLostError
 from .events import Event, IterationFinished, Retrying, ToolFinished, ToolStarted
 from .heartbeat import Heartbeat
 from .leases import Lease
-from .model_call import build_request, get_client, stream_answer
+from .model_call import build_request, stream_answer
 from .model_errors import ModelCallError, ModelCallStopped, retry_delay
 from .states import ApprovalKind, CallStatus, Outcome, RunStatus
 from .steps import EDITED, UNKNOWN, CallModel, RunTool

@@ -9,6 +9,6 @@ from anvil_django.testing.loopback import loopback_http
 
 
 def loopback() -> anthropic.Anthropic:
-    """What ``model_call.default_client`` makes, in a tenth of the time; over a thousand tests make one."""
+    """What ``default_client`` makes, in a tenth of the time; over a thousand tests make one."""
     timeout = anthropic.Timeout(get_settings().request_timeout, connect=10.0)
     return anthropic.Anthropic(max_retries=0, timeout=timeout, http_client=loopback_http())

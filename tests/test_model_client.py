@@ -12,7 +12,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from anvil_django.model_call import default_client, get_client, reset_clients
+from anvil_django.clients import default_client, get_client, reset_clients
 from anvil_django.model_errors import ModelCallError
 from anvil_django.testing import ScriptedMessagesAPI, fault, say
 from tests.model_calls import ask, failure
@@ -92,20 +92,21 @@ def test_a_forked_child_makes_a_client_of_its_own() -> None:
 import os, threading
 from django.conf import settings
 settings.configure(ANVIL={"CLIENT": object})
-from anvil_django import model_call
-mine = model_call.get_client()
-held = model_call._lock  # another thread of the parent could hold it at the time of the fork
+from anvil_django import clients
+mine = clients.get_client()
+held = clients._lock  # another thread of the parent could hold it at the time of the fork
 held.acquire()
 pid = os.fork()
 if pid == 0:
-    os._exit(0 if model_call.get_client() is not mine else 1)
+    os._exit(0 if clients.get_client() is not mine else 1)
 held.release()
 assert os.waitpid(pid, 0)[1] == 0
-assert model_call.get_client() is mine
+assert clients.get_client() is mine
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)
 
 
 def test_importing_the_module_does_not_load_the_sdk() -> None:
-    program = "import sys, anvil_django.model_call; sys.exit('anthropic' in sys.modules)"
+    modules = "anvil_django.clients, anvil_django.model_call"
+    program = f"import sys, {modules}; sys.exit('anthropic' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)

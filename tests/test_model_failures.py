@@ -228,7 +228,7 @@ def test_a_missing_key_parks_the_run_until_it_is_set(
     clock: FixedClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from anvil_django.model_call import reset_clients
+    from anvil_django.clients import reset_clients
 
     messages_api.script(say("Done."))
     monkeypatch.delenv("ANTHROPIC_API_KEY")

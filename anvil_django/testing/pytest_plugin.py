@@ -61,7 +61,7 @@ def messages_api(
 
 def _reset_clients() -> None:
     """Forget the clients that were built for another URL; there are none before the module is imported."""
-    module = sys.modules.get("anvil_django.model_call")
+    module = sys.modules.get("anvil_django.clients")
     if module is not None:
         # Left to the garbage collector, its sockets would be a ResourceWarning of some later test.
         close = getattr(module.reset_clients(), "close", None)
