@@ -51,6 +51,10 @@ test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server
 test-browser: $(VENV)/.browser-ready ## Run the tests that drive a real browser (a Chromium of the system)
 	ANVIL_BROWSER_REQUIRED=1 $(PY) -m pytest tests/browser$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
+.PHONY: test-fuzz
+test-fuzz: $(VENV)/.fuzz-ready ## Send the REST API what its document allows, and what it does not
+	ANVIL_FUZZ_REQUIRED=1 $(PY) -m pytest tests/test_api_fuzz.py$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
 .PHONY: screenshots
 screenshots: $(VENV)/.browser-ready ## Take the pictures of the docs anew
 	ANVIL_BROWSER_REQUIRED=1 ANVIL_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser
@@ -113,6 +117,11 @@ $(VENV)/.test-ready: $(VENV)/.package-ready
 $(VENV)/.browser-ready: $(VENV)/.package-ready
 	@echo "Installing what the browser tests need"
 	@$(PIP) install --group browser
+	@touch $@
+
+$(VENV)/.fuzz-ready: $(VENV)/.test-ready
+	@echo "Installing what the API is fuzzed with"
+	@$(PIP) install --group fuzz
 	@touch $@
 
 $(VENV)/.dev-ready: $(VENV)/.package-ready
