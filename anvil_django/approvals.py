@@ -13,6 +13,7 @@ from .agents import registered
 from .calls import NOBODY, Decision, ToolCall
 from .errors import (
     AlreadyDecidedError,
+    ChangedSinceReadError,
     ClaimedError,
     DecisionError,
     NotAllowedError,
@@ -58,6 +59,7 @@ def approve(
     edited_input: dict[str, Any] | None = None,
     answer: Any = None,
     channel: str = Channel.CODE,
+    digest: str | None = None,
 ) -> Approval:
     """Say yes: run the call, with the given arguments if any.
 
@@ -72,6 +74,7 @@ def approve(
             rule is asked about them; with a quorum, the other people have to agree to them too.
         answer: A result in the tool's place.
         channel: Where the decision was taken (``Channel``).
+        digest: That of the case as the person read it (``Approval.digest``); None: as it is in ``approval``.
 
     Raises:
         NotAllowedError: This person may not decide this case; the message says why.
@@ -79,9 +82,10 @@ def approve(
         AlreadyDecidedError: Somebody was faster; the message says who.
         ApprovalExpiredError: Its time is over.
         UnfitDecisionError: The arguments do not fit the tool.
+        ChangedSinceReadError: Somebody changed the arguments since this person read them.
     """
     verdict = {"approved": True, "reason": reason, "edited_input": edited_input, "answer": answer}
-    return _decide(approval, user, channel, **verdict)
+    return _decide(approval, user, channel, digest, **verdict)
 
 
 def reject(approval: Approval, *, user: Any, reason: str, channel: str = Channel.CODE) -> Approval:
@@ -92,11 +96,17 @@ def reject(approval: Approval, *, user: Any, reason: str, channel: str = Channel
     Raises:
         As ``approve``, and UnfitDecisionError without a reason.
     """
-    return _decide(approval, user, channel, approved=False, reason=reason)
+    return _decide(approval, user, channel, None, approved=False, reason=reason)
 
 
 def answer(
-    approval: Approval, *, user: Any, answer: Any, reason: str = "", channel: str = Channel.CODE
+    approval: Approval,
+    *,
+    user: Any,
+    answer: Any,
+    reason: str = "",
+    channel: str = Channel.CODE,
+    digest: str | None = None,
 ) -> Approval:
     """Answer in the tool's place: the call does not run, and this is its result.
 
@@ -107,7 +117,7 @@ def answer(
         raise UnfitDecisionError(
             "Give the answer that the agent is told as the result of the call.", field="answer"
         )
-    return _decide(approval, user, channel, approved=True, reason=reason, answer=answer)
+    return _decide(approval, user, channel, digest, approved=True, reason=reason, answer=answer)
 
 
 def settle(
@@ -118,6 +128,7 @@ def settle(
     result: Any = None,
     reason: str = "",
     channel: str = Channel.CODE,
+    digest: str | None = None,
 ) -> Approval:
     """Settle a call in doubt.
 
@@ -137,13 +148,13 @@ def settle(
             raise UnfitDecisionError(
                 "Give the result of the call; the agent goes on from it.", field="result"
             )
-        return approve(approval, user=user, answer=result, reason=reason, channel=channel)
+        return approve(approval, user=user, answer=result, reason=reason, channel=channel, digest=digest)
     if result is not None:
         raise UnfitDecisionError(
             f'A result goes with the verdict "happened", not with {verdict!r}.', field="result"
         )
     if verdict == Verdict.NOT_HAPPENED:
-        return approve(approval, user=user, reason=reason, channel=channel)
+        return approve(approval, user=user, reason=reason, channel=channel, digest=digest)
     if verdict == Verdict.UNKNOWN:
         return reject(approval, user=user, reason=reason, channel=channel)
     raise UnfitDecisionError(
@@ -151,8 +162,10 @@ def settle(
     )
 
 
-def _decide(approval: Approval, user: Any, channel: str, **verdict: Any) -> Approval:
+def _decide(approval: Approval, user: Any, channel: str, digest: str | None, **verdict: Any) -> Approval:
     _demand(approval, user, says_no=verdict["approved"] is False)
+    if digest is not None and digest != approval.digest and approval.status == str(ApprovalStatus.PENDING):
+        raise ChangedSinceReadError(approval.tool)
     decision = Decision(reviewer=name_of(user), channel=str(channel), **verdict)
     decision.check()
     _check_fit(approval, decision)

@@ -10,7 +10,8 @@ from django.db.models import F
 
 from . import exactjson, history, queue
 from .conf import get_settings
-from .errors import BadInputError, IllegalTransitionError, UnknownRunError
+from .errors import BadInputError, IdempotencyKeyReusedError, IllegalTransitionError, UnknownRunError
+from .identity import check_idempotency_key
 from .models import Message, Run, Steering, ToolCall
 from .states import CONTINUABLE, CallStatus, RunStatus
 from .stores.database_time import database_now
@@ -20,12 +21,24 @@ from .stores.django import DjangoStateStore
 LIVE = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUSPENDED, RunStatus.PAUSED)
 
 
-def say(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str = "") -> Run:
+def say(
+    run_id: str,
+    content: str | Sequence[Mapping[str, Any]],
+    *,
+    by: str = "",
+    idempotency_key: str | None = None,
+) -> Run:
     """Send a user message to a run: ``deliver`` without its second value."""
-    return deliver(run_id, content, by=by)[0]
+    return deliver(run_id, content, by=by, idempotency_key=idempotency_key)[0]
 
 
-def deliver(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str = "") -> tuple[Run, bool]:
+def deliver(
+    run_id: str,
+    content: str | Sequence[Mapping[str, Any]],
+    *,
+    by: str = "",
+    idempotency_key: str | None = None,
+) -> tuple[Run, bool]:
     """Send a user message to a run; also says whether it has its place already, or waits for one.
 
     A finished, failed or cancelled run goes on with it. For a live one it waits until the API has a place for
@@ -35,29 +48,55 @@ def deliver(run_id: str, content: str | Sequence[Mapping[str, Any]], *, by: str 
         run_id: The run.
         content: A text, or content blocks.
         by: Name of the sender; kept with the message.
+        idempotency_key: The same message with the same key is sent to this run once.
 
     Raises:
         UnknownRunError: There is no such run.
         BadInputError: The content cannot be sent.
+        IdempotencyKeyReusedError: The key belongs to another message to this run.
         IllegalTransitionError: The run has failed in the middle of a turn: resume it first.
     """
     stored = _checked(content)
+    key = check_idempotency_key(idempotency_key)
     alias = DjangoStateStore().alias
     with transaction.atomic(using=alias):
         run = Run.objects.using(alias).select_for_update().filter(run_id=run_id).first()
         if run is None:
             raise UnknownRunError(run_id)
+        before = _sent_before(run, stored, key, alias)
+        if before is not None:
+            return run, before.placed_seq is not None
         live = run.status in LIVE
+        message = Steering(
+            run=run,
+            sender=by[:200],
+            idempotency_key=key,
+            content_digest=exactjson.digest(stored) if key else "",
+            created_at=database_now(),
+        )
         if live:
             Run.objects.using(alias).filter(pk=run.pk).update(steering_waits=True)
-            Steering.objects.using(alias).create(
-                run=run, content=exactjson.dumps(stored), sender=by[:200], created_at=database_now()
-            )
+            message.content = exactjson.dumps(stored)
+            message.save(using=alias)
         else:
             _continue(run, stored, alias)
+            if key is not None:
+                # It has its place, and its content there: what is left to keep is that it was sent.
+                message.placed_seq = run.message_count
+                message.save(using=alias)
             queue.ring(run_id, using=alias)
     run.refresh_from_db()
     return run, not live
+
+
+def _sent_before(run: Run, content: Any, key: str | None, alias: str) -> Steering | None:
+    """The same message, sent with the same key."""
+    if key is None:
+        return None
+    found = Steering.objects.using(alias).filter(run=run, idempotency_key=key).first()
+    if found is not None and found.content_digest != exactjson.digest(content):
+        raise IdempotencyKeyReusedError(key)
+    return found
 
 
 def _continue(run: Run, content: Any, alias: str) -> None:

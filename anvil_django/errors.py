@@ -208,6 +208,17 @@ class AlreadyDecidedError(DecisionError):
         super().__init__(f"{what} is already {status}{who}; nothing was changed.")
 
 
+class ChangedSinceReadError(DecisionError):
+    """What would be agreed to is not what this person read."""
+
+    code = "changed_since_read"
+
+    def __init__(self, tool: str) -> None:
+        super().__init__(
+            f"Somebody changed the arguments of {tool!r} since you read the case. Read it again."
+        )
+
+
 class ApprovalExpiredError(DecisionError):
     """The time to decide this is over."""
 

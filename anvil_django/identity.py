@@ -15,6 +15,7 @@ from .errors import BadInputError, NotJSONError, TooLargeError
 RUN_ID_LENGTH = 200
 RUN_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@~+=,-]*"
 """What a run_id looks like: ASCII that needs no quoting in a URL path, a log line or a shell."""
+IDEMPOTENCY_KEY_LENGTH = 200
 METADATA_LIMIT = 16_000
 
 
@@ -45,6 +46,19 @@ def check_run_id(run_id: Any) -> str:
             "a letter or digit."
         )
     return text
+
+
+def check_idempotency_key(key: str | None) -> str | None:
+    """The key itself.
+
+    Raises:
+        BadInputError: It is empty or too long, or has characters that cannot be stored.
+    """
+    if key is None or (0 < len(key) <= IDEMPOTENCY_KEY_LENGTH and key.isprintable()):
+        return key
+    raise BadInputError(
+        f"An idempotency key has 1 to {IDEMPOTENCY_KEY_LENGTH} characters, all of them printable."
+    )
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

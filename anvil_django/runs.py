@@ -22,7 +22,6 @@ from .clock import get_clock
 from .conf import get_settings
 from .continuing import deliver, say
 from .errors import (
-    BadInputError,
     IdempotencyKeyReusedError,
     IllegalTransitionError,
     LeaseLostError,
@@ -31,7 +30,7 @@ from .errors import (
     UnknownRunError,
 )
 from .forking import fork
-from .identity import check_metadata, check_run_id, new_run_id
+from .identity import check_idempotency_key, check_metadata, check_run_id, new_run_id
 from .leases import Lease, owner_name
 from .loop import Loop
 from .models import Run
@@ -60,7 +59,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-IDEMPOTENCY_KEY_LENGTH = 200
 AGENT_MISSING_RETRY = 30.0
 """Seconds until a run whose agent this process does not know is offered to a worker again."""
 
@@ -118,8 +116,7 @@ def get_or_start(
     )
     if user is not None and not getattr(user, "is_authenticated", False):
         user = None
-    if idempotency_key is not None and not 0 < len(idempotency_key) <= IDEMPOTENCY_KEY_LENGTH:
-        raise BadInputError(f"An idempotency key has 1 to {IDEMPOTENCY_KEY_LENGTH} characters.")
+    check_idempotency_key(idempotency_key)
     store = DjangoStateStore()
     existing = _existing(checkpoint, run_id, user, idempotency_key)
     if existing is not None:
@@ -328,8 +325,8 @@ def resume(run_id: str, *, by: str = "") -> Run:
     alias = DjangoStateStore().alias
     with transaction.atomic(using=alias):
         queued = queue_if_decided(run.pk, alias, sources=RESUMABLE)
-        if queued and by:
-            Run.objects.using(alias).filter(pk=run.pk).update(requested_by=by[:200])
+        if queued:
+            _note_who(run, by, alias)
         if queued or run.status == str(RunStatus.QUEUED):
             queue.ring(run_id, using=alias)
     run.refresh_from_db()
@@ -338,8 +335,10 @@ def resume(run_id: str, *, by: str = "") -> Run:
     return run
 
 
-def retry(run_id: str) -> Run:
+def retry(run_id: str, *, by: str = "") -> Run:
     """Have a failed run go on from its last stored step.
+
+    ``by`` is the name of whoever asks; it is kept with the run.
 
     Raises:
         UnknownRunError: There is no such run.
@@ -350,6 +349,12 @@ def retry(run_id: str) -> Run:
     with transaction.atomic(using=alias):
         if not queue_if_decided(run.pk, alias, sources=[RunStatus.FAILED]):
             raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED))
+        _note_who(run, by, alias)
         queue.ring(run_id, using=alias)
     run.refresh_from_db()
     return run
+
+
+def _note_who(run: Run, by: str, alias: str) -> None:
+    if by:
+        Run.objects.using(alias).filter(pk=run.pk).update(requested_by=by[:200])

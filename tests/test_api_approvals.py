@@ -228,6 +228,27 @@ def test_two_people_have_to_agree_and_an_edit_begins_a_new_round(
     assert cases.done == ["closed DE-2"]
 
 
+@pytest.mark.parametrize(
+    ("verb", "body"), [("approve", {}), ("answer", {"answer": "Closed."})], ids=["approve", "answer"]
+)
+def test_a_yes_with_the_digest_that_was_read_is_to_nothing_newer(
+    messages_api: ScriptedMessagesAPI, reviewer: APIClient, verb: str, body: dict[str, Any]
+) -> None:
+    approval = ask(messages_api, "close")
+    read = get(reviewer, approval)["digest"]
+    post(teller("tom"), approval, "approve", edited_input={"account": "DE-2"})
+
+    refused = problem(post(reviewer, approval, verb, digest=read, **body), 409, "changed_since_read")
+
+    assert refused["detail"] == (
+        "Somebody changed the arguments of 'close' since you read the case. Read it again."
+    )
+    assert get(reviewer, approval)["agreed"] == 1
+    again = get(reviewer, approval)["digest"]
+    assert again != read
+    assert post(reviewer, approval, "approve", digest=again).json()["status"] == "approved"
+
+
 # Claims.
 
 

@@ -12,7 +12,7 @@ import pytest
 from django.db import connections
 
 from anvil_django import start_run, tasks
-from anvil_django.models import Approval, Decision, Run
+from anvil_django.models import Approval, Decision, Message, Run, Steering
 from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
 
 from .rest import APPROVALS, RUNS, Client, client_of, person
@@ -80,6 +80,25 @@ def test_two_people_with_one_run_id_at_once_start_one_run() -> None:
 
         assert sorted(answer.status_code for answer in answers) == [201, 409]
     assert Run.objects.count() == ROUNDS
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["live run", "ended run"])
+def test_two_messages_with_one_key_at_once_are_one(messages_api: ScriptedMessagesAPI, ended: bool) -> None:
+    carla = person("carla", "add_run")
+    start_run("worldly", "Go.", run_id="r", user=carla)
+    first, second = client_of(carla), client_of(carla)
+
+    def sender(client: Client, key: str) -> Callable[[], Any]:
+        headers = {"Idempotency-Key": key}
+        return lambda: client.post(f"{RUNS}r/messages/", {"content": key}, format="json", headers=headers)
+
+    for number in range(ROUNDS):
+        if ended:
+            Run.objects.update(status="cancelled")
+        answers = at_once(sender(first, f"k{number}"), sender(second, f"k{number}"))
+        assert {answer.status_code for answer in answers} == {200 if ended else 202}
+        sent = Message.objects.count() - 1 if ended else Steering.objects.count()
+        assert sent == number + 1
 
 
 def test_two_verdicts_at_once_are_one_decision(messages_api: ScriptedMessagesAPI) -> None:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from anvil_django import approvals, feed, models, runs, start_run, tasks
-from anvil_django.errors import BadInputError, IllegalTransitionError, RunIdTakenError, UnknownRunError
+from anvil_django.errors import (
+    BadInputError,
+    IdempotencyKeyReusedError,
+    IllegalTransitionError,
+    RunIdTakenError,
+    UnknownRunError,
+)
 from anvil_django.stores import DjangoStateStore
 from anvil_django.testing import ScriptedMessagesAPI, pause, say, tool_call
 
@@ -189,6 +195,37 @@ def test_a_cancel_is_heeded_although_a_message_waits(messages_api: ScriptedMessa
         runs.cancel("r")
 
     assert run().status == "cancelled"
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["live run", "ended run"])
+def test_a_message_that_is_sent_again_with_its_key_is_there_once(
+    messages_api: ScriptedMessagesAPI, ended: bool
+) -> None:
+    messages_api.script(*[say("Hello.")] * (1 + ended))
+    with registered_agent():
+        start_run("worldly", "Hi.", run_id="r")
+        if ended:
+            tasks.advance("r")
+        first = runs.deliver("r", "What time is it?", idempotency_key="k1")
+        again = runs.deliver("r", "What time is it?", idempotency_key="k1")
+        with pytest.raises(IdempotencyKeyReusedError, match="'k1' was already used"):
+            runs.deliver("r", "Who is there?", idempotency_key="k1")
+        tasks.advance("r")
+        later = runs.deliver("r", "What time is it?", idempotency_key="k1")
+
+    assert [placed for _, placed in (first, again, later)] == [ended, ended, True]
+    assert (later[0].status, later[0].message_count) == ("done", len(roles()))
+    history = messages_api.requests[-1].body["messages"]
+    assert [m["content"] for m in history].count("What time is it?") == 1
+
+
+def test_a_key_belongs_to_one_run(messages_api: ScriptedMessagesAPI) -> None:
+    with registered_agent():
+        for run_id in ("a", "b"):
+            start_run("worldly", "Hi.", run_id=run_id)
+            runs.say(run_id, f"I am {run_id}.", idempotency_key="k1")
+
+    assert models.Steering.objects.count() == 2
 
 
 # Fork.

@@ -132,7 +132,13 @@ class EmptyRequest(StrictSerializer):
     """A body without fields."""
 
 
-class ApproveRequest(StrictSerializer):
+class YesRequest(StrictSerializer):
+    """What every yes may say: the digest of the case as it was read, so that nothing newer is agreed to."""
+
+    digest = serializers.CharField(required=False, allow_null=True)
+
+
+class ApproveRequest(YesRequest):
     """The body of an approval. Who approves is the authenticated user and nobody a body could name."""
 
     reason = serializers.CharField(required=False, default="", allow_blank=True)
@@ -146,7 +152,7 @@ class RejectRequest(StrictSerializer):
     reason = serializers.CharField()
 
 
-class AnswerRequest(StrictSerializer):
+class AnswerRequest(YesRequest):
     """The body of an answer in the tool's place."""
 
     answer = StorableJSONField()
@@ -161,7 +167,7 @@ class Settlement(StrEnum):
     UNKNOWN = Verdict.UNKNOWN
 
 
-class SettleRequest(StrictSerializer):
+class SettleRequest(YesRequest):
     """The body that settles a call in doubt; a result goes with ``happened``, a reason with ``unknown``."""
 
     verdict = EnumField(Settlement)

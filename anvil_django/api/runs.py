@@ -32,6 +32,10 @@ IDEMPOTENCY_KEY = {
     "Idempotency-Key": "Your own name for this request, of 1 to 200 characters: sent again with the same "
     "body it gives the same run."
 }
+MESSAGE_KEY = {
+    "Idempotency-Key": "Your own name for this message, of 1 to 200 characters: sent again with the same "
+    "body the run gets it once."
+}
 steering = documented({200: RunDetailSerializer}, body=EmptyRequest, problems=(404, 409))
 
 
@@ -126,7 +130,7 @@ class RunViewSet(HistoryMixin, EventsMixin, mixins.ListModelMixin, AnvilViewSet)
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, run_id: str) -> Response:
         """Have a failed run go on from its last stored step; any other is refused."""
-        return self._steer(runs.retry)
+        return self._steer(partial(runs.retry, by=name_of(request.user)))
 
     @documented({201: RunDetailSerializer}, body=ForkRequest, problems=(404, 409))
     @action(detail=True, methods=["post"])
@@ -145,14 +149,24 @@ class RunViewSet(HistoryMixin, EventsMixin, mixins.ListModelMixin, AnvilViewSet)
         return self._located(run, status.HTTP_201_CREATED)
 
     @HistoryMixin.messages.mapping.post
-    @documented({200: RunDetailSerializer, 202: RunDetailSerializer}, body=SayRequest, problems=(404, 409))
+    @documented(
+        {200: RunDetailSerializer, 202: RunDetailSerializer},
+        body=SayRequest,
+        headers=MESSAGE_KEY,
+        problems=(404, 409),
+    )
     def say(self, request: Request, run_id: str) -> Response:
         """Send a further message: a run that has ended goes on with it (200).
 
         For a live run it waits until there is a place for it (202): after the results of the turn under way.
         """
         run, body = self.get_object(), self.checked(request)
-        run, placed = runs.deliver(run.run_id, body["content"], by=name_of(request.user))
+        run, placed = runs.deliver(
+            run.run_id,
+            body["content"],
+            by=name_of(request.user),
+            idempotency_key=request.headers.get("Idempotency-Key"),
+        )
         return self._answer(run, status.HTTP_200_OK if placed else status.HTTP_202_ACCEPTED)
 
     def _steer(self, change: Callable[[str], Run]) -> Response:

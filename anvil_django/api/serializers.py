@@ -74,6 +74,7 @@ class ApprovalSerializer(LinkedSerializer):
     """A question about a tool call, the decisions taken, and whether the caller may decide it now.
 
     ``input`` is what the model wrote, ``proposal`` what a reviewer made of it, for the others to agree to.
+    ``digest`` stands for what a yes would be to: send it along with a decision.
     """
 
     id = serializers.IntegerField()
@@ -86,6 +87,7 @@ class ApprovalSerializer(LinkedSerializer):
     input = ExactJSONField(source="call.input")
     proposal = ExactJSONField()
     payload = ExactJSONField()
+    digest = serializers.CharField()
     requester = serializers.CharField(source="run.user_name")
     reviewers = serializers.SerializerMethodField()
     needed = serializers.IntegerField()

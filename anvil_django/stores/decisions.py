@@ -14,7 +14,13 @@ from .. import exactjson, signals
 from ..calls import Decision, ToolCall
 from ..clock import get_clock
 from ..conf import get_settings
-from ..errors import AlreadyDecidedError, ApprovalExpiredError, ClaimedError, DecisionError
+from ..errors import (
+    AlreadyDecidedError,
+    ApprovalExpiredError,
+    ChangedSinceReadError,
+    ClaimedError,
+    DecisionError,
+)
 from ..models import Approval, Run
 from ..models import Decision as DecisionRow
 from ..models import ToolCall as ToolCallRow
@@ -72,7 +78,7 @@ def record(
         AlreadyDecidedError: Somebody was faster, or this person has agreed already.
         ApprovalExpiredError: Its time is over.
         ClaimedError: Somebody else than ``user`` is reading it.
-        DecisionError: Somebody changed the arguments since ``approval`` was read.
+        ChangedSinceReadError: Somebody changed the arguments since ``approval`` was read.
     """
     alias = router.db_for_write(Approval)
     with transaction.atomic(using=alias):
@@ -81,9 +87,7 @@ def record(
         run = Run.objects.using(alias).select_for_update().get(pk=approval.run_id)
         now = Approval.objects.using(alias).get(pk=approval.pk)
         if decision.approved and now.digest != approval.digest and _is_pending(now):
-            raise DecisionError(
-                f"Somebody changed the arguments of {now.tool!r} since you read the case. Read it again."
-            )
+            raise ChangedSinceReadError(now.tool)
         decision = _in_force(now, decision.storable())
         digest = call.digest(run.run_id, decision.edited_input, decision.answer)
         agreed = [row for row in now.agreeing() if row.digest == digest] if decision.approved else []
