@@ -41,11 +41,11 @@ def wait_until(condition: Callable[[], Any], what: str, *, seconds: float = 30.0
 class Cluster:
     """One ``qcluster`` with its sentinel and workers, in a session of its own."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(self, environment: dict[str, str], log: Path, *, command: list[str] | None = None) -> None:
         self.log = log
         with open(log, "wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "django", "qcluster"],
+                command or [sys.executable, "-m", "django", "qcluster"],
                 cwd=ROOT,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -78,10 +78,12 @@ class Cluster:
 class Racer:
     """A process that does one thing at a given instant; see ``racer.py``."""
 
-    def __init__(self, environment: dict[str, str], log: Path) -> None:
+    def __init__(
+        self, environment: dict[str, str], log: Path, *, module: str = "tests.processes.racer"
+    ) -> None:
         self.log = open(log, "wb")  # noqa: SIM115 (closed by ``kill``)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.processes.racer"],
+            [sys.executable, "-m", module],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
