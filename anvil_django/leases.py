@@ -36,19 +36,21 @@ class Lease:
 
 
 def owner_name() -> str:
-    """A new owner: this host, pid namespace, process and its start time, and something unique.
+    """A new owner: this process (see ``process_name``), and something unique.
 
     Unique, because one process may claim a run twice.
     """
-    pid = os.getpid()
-    parts = (
-        socket.gethostname()[:80],
-        _pid_namespace(),
-        str(pid),
-        _start_time(pid) or "0",
-        uuid.uuid4().hex[:8],
-    )
-    return "/".join(parts)
+    return f"{process_name(os.getpid())}/{uuid.uuid4().hex[:8]}"
+
+
+def process_name(pid: int) -> str:
+    """A process of this host: host, pid namespace, pid and start time."""
+    return f"{place()}{pid}/{_start_time(pid) or '0'}"
+
+
+def place() -> str:
+    """This host and pid namespace: what the names of all processes here begin with."""
+    return f"{socket.gethostname()[:80]}/{_pid_namespace()}/"
 
 
 def is_dead(owner: str) -> bool:
@@ -64,7 +66,7 @@ def is_dead(owner: str) -> bool:
 
 def is_here(owner: str) -> bool:
     """Whether ``owner`` names a process of this host and pid namespace."""
-    return owner.startswith(f"{socket.gethostname()[:80]}/{_pid_namespace()}/")
+    return owner.startswith(place())
 
 
 def _pid_namespace() -> str:

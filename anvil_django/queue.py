@@ -6,6 +6,7 @@ Nothing here decides anything about a run.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import sys
 import threading
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 ADVANCE = "anvil_django.tasks.advance"
 RECOVER = "anvil_django.tasks.recover"
+PROBE = "anvil_django.tasks.answer"
 SCHEDULE_NAME = "anvil_django.recover"
 
 
@@ -78,6 +80,57 @@ def ring_later(run_id: str, seconds: float, *, using: str) -> None:
     timer.start()
 
 
+def name() -> str:
+    """The queue that a cluster started by this process would serve."""
+    from django_q.conf import Conf
+
+    return str(Conf.CLUSTER_NAME)
+
+
+def workers() -> int:
+    """How many workers such a cluster has."""
+    from django_q.conf import Conf
+
+    return int(Conf.WORKERS)
+
+
+def most_tickets() -> int:
+    """How many tickets one cluster may have taken from the broker without having looked at them."""
+    from django_q.conf import Conf
+
+    # In the hands of workers that have just begun, in the local queue (0: without a limit), and in the hands
+    # of the process that fills it.
+    return workers() + int(Conf.QUEUE_LIMIT or 1000) + int(Conf.BULK) + 1
+
+
+def check_reachable() -> None:
+    """Ask the database of the runs and the broker for a sign of life.
+
+    Raises:
+        Exception: Whatever the one that does not answer makes of it.
+    """
+    from django_q.brokers import get_broker
+
+    from .models import Cluster
+
+    Cluster.objects.exists()
+    get_broker().ping()
+
+
+def preload() -> None:
+    """Import what the first model call needs, which takes a second or two.
+
+    Done by the process from which workers are forked: otherwise each new worker takes that time again, also
+    the one that goes on where a killed one stopped.
+    """
+    for module in ("anthropic.resources.messages", "genai_prices"):
+        importlib.import_module(module)
+    try:
+        get_settings().client_factory()
+    except Exception as exc:  # noqa: BLE001 (the first model call says so, on the run, where it is seen)
+        logger.warning("ANVIL['CLIENT'] could not be imported: %s", type(exc).__name__)
+
+
 def is_inline() -> bool:
     """Whether tasks run in the process that queues them (``Q_CLUSTER["sync"]``)."""
     from django_q.conf import Conf
@@ -130,12 +183,18 @@ def install_schedule(using: str) -> None:
 
 
 def connect(config: Any) -> None:
-    """Connect to the signals: a sweep when a worker starts, the schedule after ``migrate``."""
+    """Connect to the signals: a sweep when a worker starts, the schedule after ``migrate``.
+
+    In the main process of a ``qcluster``, also import what its workers will need.
+    """
     from django.db.models.signals import post_migrate
     from django_q.signals import post_spawn
 
     post_migrate.connect(_after_migrate, sender=config, dispatch_uid="anvil_django.schedule")
     post_spawn.connect(_worker_started, dispatch_uid="anvil_django.recover")
+    # No signal comes between the start of the command and the fork of the sentinel.
+    if sys.argv[1:2] == ["qcluster"]:
+        preload()
 
 
 def _after_migrate(*, using: str, **kwargs: Any) -> None:
@@ -154,11 +213,12 @@ def _tables(using: str) -> list[str]:
 
 
 def _worker_started(**kwargs: Any) -> None:
-    from . import tasks
+    from . import clusters, tasks
 
-    # A handler that raises would kill every new worker.
+    # A handler that raises would kill every new worker. The sweep first: somebody's run waits for it.
     try:
         tasks.recover()
+        clusters.join()
     except Exception:
         logger.exception("the recovery sweep of a starting worker failed; the schedule will repeat it")
     finally:

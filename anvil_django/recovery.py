@@ -76,6 +76,22 @@ def recover(
             yield Recovery(run.run_id, run.agent, why, error=_sentence(exc))
 
 
+def ring_again(limit: int) -> int:
+    """Tell the queue again of those queued runs that have waited longest since it was told.
+
+    A cluster that was killed took along the tickets it had fetched: with the ORM broker they stay locked
+    until ``retry`` is over, with Redis they are lost. Which those were is not known; a ticket too many does
+    nothing.
+
+    Returns:
+        How many it was.
+    """
+    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=database_now())
+    queued = Run.objects.filter(due, status=str(RunStatus.QUEUED))
+    oldest = queued.order_by(F("ticket_at").asc(nulls_first=True), "id")[:limit]
+    return sum(_put_back(run) for run in list(oldest))
+
+
 def _sentence(exc: Exception) -> str:
     return exc.message if isinstance(exc, AnvilError) else f"{type(exc).__name__}: {exc}"
 

@@ -1,4 +1,4 @@
-"""What django-q2 calls: advance a run by a slice, and the recovery sweep."""
+"""What django-q2 calls: advance a run by a slice, the recovery sweep, and the answer to a probe."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import threading
 
 from django.db import connections
 
-from . import approvals, notifications, runs
+from . import approvals, clusters, notifications, runs
 from .clock import get_clock
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ def advance(run_id: str) -> str:
         logger.exception("a slice broke off", extra={"run_id": run_id})
         _drop_connections()
         return "interrupted"
+    _show_life()
     _sweep_sometimes()
     return str(result.status) if result is not None else "not taken"
 
@@ -47,7 +48,22 @@ def recover() -> int:
             step()
         except Exception:
             logger.exception("a part of the sweep failed; the next sweep repeats it")
-    return sum(1 for _ in runs.recover())
+    recovered = sum(1 for _ in runs.recover())
+    _show_life()
+    return recovered
+
+
+def answer(number: int) -> None:
+    """Answer the doorbell of ``anvil_worker``: that a worker has come to it is all it wants to know."""
+    _show_life()
+
+
+def _show_life() -> None:
+    try:
+        clusters.seen()
+    except Exception:
+        logger.exception("a sign of life was not stored")
+        _drop_connections()
 
 
 def _sweep_sometimes() -> None:

@@ -167,6 +167,17 @@ def positive(text: str) -> int:
     return number
 
 
+def seconds(text: str) -> float:
+    """For argparse: a number of seconds above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above zero")
+    return number
+
+
 class TerminalCommand(BaseCommand):
     """A command whose errors are sentences, whose JSON goes to stdout and whose progress to stderr."""
 

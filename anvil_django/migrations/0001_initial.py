@@ -35,6 +35,35 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
+            name="Cluster",
+            fields=[
+                (
+                    "id",
+                    models.BigAutoField(
+                        auto_created=True, primary_key=True, serialize=False, verbose_name="ID"
+                    ),
+                ),
+                (
+                    "name",
+                    anvil_django.models.fields.ExactCharField(
+                        help_text="Host, pid namespace, process and its start time.",
+                        max_length=200,
+                        unique=True,
+                        verbose_name="name",
+                    ),
+                ),
+                ("queue", models.CharField(max_length=100, verbose_name="queue")),
+                ("workers", models.PositiveIntegerField(verbose_name="workers")),
+                ("started_at", models.DateTimeField(verbose_name="started at")),
+                ("seen_at", models.DateTimeField(verbose_name="last sign of life")),
+            ],
+            options={
+                "verbose_name": "cluster",
+                "verbose_name_plural": "clusters",
+                "ordering": ("-seen_at", "name"),
+            },
+        ),
+        migrations.CreateModel(
             name="Run",
             fields=[
                 (

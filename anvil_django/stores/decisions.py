@@ -197,6 +197,8 @@ def queued_values() -> dict[str, Any]:
         "lease_until": None,
         "pause_requested": False,
         "finished_at": None,
+        # From now on it waits for a worker.
+        "updated_at": database_now(),
         "ticket_at": database_now(),
     }
 
