@@ -14,8 +14,9 @@ them is only how often the tool was entered, since a rollback takes back the row
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -75,6 +76,9 @@ class Facts:
     billed: list[Billed]
     expected: Mapping[str, ExpectedRun] = field(default_factory=dict)
     """By run id (``anvil_django_run.run_id``); a run that is missing in the table is a loss."""
+    prices: Mapping[str, Sequence[Decimal]] = field(default_factory=dict)
+    """USD per million tokens by model: input, output, cache read, 5-minute write, 1-hour write. Without it
+    costs are only added up."""
 
 
 @dataclass(frozen=True, slots=True)

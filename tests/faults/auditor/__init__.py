@@ -1,0 +1,1 @@
+"""The parts of the auditor, whose way in is ``tests.faults.audit``; none imports the runtime or Django."""
