@@ -24,7 +24,13 @@ from .model_call import build_request, stream_answer
 from .model_errors import ModelCallError, ModelCallStopped, retry_delay
 from .states import ApprovalKind, CallStatus, Outcome, RunStatus
 from .steps import EDITED, UNKNOWN, CallModel, RunTool
-from .stores.base import ApprovalUnusableError, Request, RunRequestedError, StateStore
+from .stores.base import (
+    ApprovalUnusableError,
+    Request,
+    RunRequestedError,
+    StateStore,
+    TransactionCutOffError,
+)
 from .tool_results import failed
 from .tools import InvalidToolInput, ToolContext, ToolOutcome
 
@@ -208,7 +214,8 @@ class Effects(ABC):
                     self._dirty = True
         except _RollBack as undone:
             self._record(call, undone.outcome)
-        except (LeaseLostError, RunRequestedError):
+        except (LeaseLostError, RunRequestedError, TransactionCutOffError):
+            # Cut off, it is as if the process had died here: the next claim finds it done, or not begun.
             raise
         except Exception as exc:  # noqa: BLE001 (whatever the tool's writes ran into)
             # The database refused to commit what the tool wrote. All of it is undone, this checkpoint's

@@ -41,6 +41,13 @@ class ApprovalUnusableError(AnvilError):
         super().__init__()
 
 
+class TransactionCutOffError(AnvilError):
+    """The connection to the database broke inside an atomic tool's transaction: only what is stored tells
+    whether it was committed."""
+
+    code = "transaction_cut_off"
+
+
 class StateStore(ABC):
     """Keeps checkpoints, one per run, and the lease on each.
 
@@ -161,7 +168,11 @@ class StateStore(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """A transaction around an atomic tool and the save of its result."""
+        """A transaction around an atomic tool and the save of its result.
+
+        Raises:
+            TransactionCutOffError: Where it ends, when the connection was lost.
+        """
 
     def close_connection(self) -> None:  # noqa: B027 (most stores have none)
         """Give up what the calling thread holds open; called at the end of helper threads."""
