@@ -29,7 +29,14 @@ from ..models import AgentVersion, Approval, Message, Run, Steering
 from ..models import ToolCall as ToolCallRow
 from ..states import RESUMABLE, TERMINAL, CallStatus, RunStatus, sources
 from . import decisions
-from .base import REQUESTS, ApprovalUnusableError, Request, RunRequestedError, StateStore
+from .base import (
+    REQUESTS,
+    ApprovalUnusableError,
+    Request,
+    RunRequestedError,
+    StateStore,
+    TransactionCutOffError,
+)
 from .database_time import database_now
 from .decisions import queue_if_decided
 from .rows import call_row, call_values, message_row, read_checkpoint, request_of, run_values
@@ -404,7 +411,7 @@ class DjangoStateStore(StateStore):
         What fails in a function that the tool had left for after the commit does not undo the commit: it is
         logged, and the call counts as done.
         """
-        committed = False
+        committed, connection, session = False, connections[self.alias], None
 
         def note() -> None:
             nonlocal committed
@@ -412,10 +419,14 @@ class DjangoStateStore(StateStore):
 
         try:
             with transaction.atomic(using=self.alias):
+                session = connection.connection
                 transaction.on_commit(note, using=self.alias)
                 yield
-        except Exception:
+        except Exception as exc:
             if not committed:
+                # Django opens another one when not even the rollback works.
+                if connection.connection is not session:
+                    raise TransactionCutOffError from exc
                 raise
             logger.exception("a function left for after the commit of an atomic tool failed")
 
