@@ -125,7 +125,13 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         if self._fields.get("expect", "").lower() == "100-continue":
             self.connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-        self._handle(self.rfile.read(int(self._fields.get("content-length") or 0)))
+        length = int(self._fields.get("content-length") or 0)
+        raw = self.rfile.read(length)
+        if len(raw) < length:
+            # The client died in the middle of its request; the API never gets to see such a one.
+            self.close_connection = True
+            return
+        self._handle(raw)
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

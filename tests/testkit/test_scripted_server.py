@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -617,3 +618,12 @@ def test_importing_the_kit_loads_neither_django_nor_the_sdk() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=python_environment(), check=True
     )
     assert done.stdout.strip() == "set()"
+
+
+def test_a_client_that_dies_in_the_middle_of_its_request_breaks_no_rule() -> None:
+    with ScriptedMessagesAPI() as api, socket.socket() as client:
+        client.connect(("127.0.0.1", int(api.url.rpartition(":")[2])))
+        client.sendall(b'POST /v1/messages HTTP/1.1\r\nx-api-key: k\r\ncontent-length: 100\r\n\r\n{"mod')
+        client.shutdown(socket.SHUT_WR)
+        assert client.recv(1) == b""
+        assert (api.requests, api.violations) == ([], [])
