@@ -30,6 +30,8 @@ from . import queue
 
 logger = logging.getLogger(__name__)
 
+SWEEP_EVERY = 30.0
+"""Seconds between two probes that also sweep, so that a lost host's runs need not wait for the schedule."""
 LOST_AFTER = 2
 """A probe that nobody took is followed by another after so many of its intervals."""
 
@@ -126,6 +128,8 @@ class Probing:
     def __init__(self, dequeue: Callable[[], Any], line: Line, every: float) -> None:
         self._dequeue, self._line, self._every = dequeue, line, every
         self._number, self._sent_at = 0, float("-inf")
+        # A starting worker has just swept.
+        self._swept_at = time.monotonic()
 
     def __call__(self) -> Any:
         waited = time.monotonic() - self._sent_at
@@ -135,7 +139,9 @@ class Probing:
             # Above every number that an earlier process with this task has used.
             self._number = max(self._number, self._line.taken.value) + 1
             self._sent_at = time.monotonic()
-            return [(None, _probe(self._number))]
+            if sweep := self._sent_at - self._swept_at >= SWEEP_EVERY:
+                self._swept_at = self._sent_at
+            return [(None, _probe(self._number, sweep))]
         try:
             return self._dequeue()
         except Exception:
@@ -143,7 +149,7 @@ class Probing:
             raise
 
 
-def _probe(number: int) -> str:
+def _probe(number: int, sweep: bool) -> str:
     from django.utils import timezone
     from django_q.signing import SignedPackage
 
@@ -151,7 +157,7 @@ def _probe(number: int) -> str:
         "id": f"anvil-probe-{number}",
         "name": "probe",
         "func": queue.PROBE,
-        "args": (number,),
+        "args": (number, sweep),
         "kwargs": {},
         "started": timezone.now(),
         "save": False,

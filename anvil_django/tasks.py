@@ -53,8 +53,15 @@ def recover() -> int:
     return recovered
 
 
-def answer(number: int) -> None:
-    """Answer the doorbell of ``anvil_worker``: that a worker has come to it is all it wants to know."""
+def answer(number: int, sweep: bool) -> None:
+    """Answer the doorbell of ``anvil_worker``: that a worker has come to it is all it wants to know.
+
+    Args:
+        number: Of the probe.
+        sweep: Also sweep, since it is a while since that was asked for.
+    """
+    if sweep:
+        _sweep_or_log()
     _show_life()
 
 
@@ -68,10 +75,14 @@ def _show_life() -> None:
 
 def _sweep_sometimes() -> None:
     if _swept_at is None or get_clock().monotonic() - _swept_at >= SWEEP_EVERY:
-        try:
-            recover()
-        except Exception:
-            logger.exception("the recovery sweep after a slice failed; the schedule will repeat it")
+        _sweep_or_log()
+
+
+def _sweep_or_log() -> None:
+    try:
+        recover()
+    except Exception:
+        logger.exception("a recovery sweep failed; the schedule will repeat it")
 
 
 def _drop_connections() -> None:

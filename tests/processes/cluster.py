@@ -117,8 +117,10 @@ class Racer:
 class Site:
     """A test's own corner: a folder, a scripted API, and the processes it has started."""
 
-    def __init__(self, folder: Path, api: ScriptedMessagesAPI) -> None:
-        self.folder, self.api = folder, api
+    def __init__(
+        self, folder: Path, api: ScriptedMessagesAPI, *, settings: str = "tests.processes.settings"
+    ) -> None:
+        self.folder, self.api, self._settings = folder, api, settings
         self._processes: list[Cluster | Racer] = []
 
     # Processes.
@@ -127,7 +129,7 @@ class Site:
         """Of a process that works on the test's database; ``changes`` are laid over its ``ANVIL``."""
         return {
             **os.environ,
-            "DJANGO_SETTINGS_MODULE": "tests.processes.settings",
+            "DJANGO_SETTINGS_MODULE": self._settings,
             "ANVIL_TEST_DB_NAME": str(connection.settings_dict["NAME"]),
             "ANVIL_TEST_API_URL": self.api.url,
             "ANVIL_TEST_WORKSPACE": str(self.folder),
@@ -160,6 +162,10 @@ class Site:
         for racer, job in zip(racers, jobs, strict=True):
             racer.send(at, *job)
         return [racer.answer() for racer in racers]
+
+    def look_after(self, process: Cluster | Racer) -> None:
+        """Kill it at the end."""
+        self._processes.append(process)
 
     def kill_all(self) -> None:
         for process in self._processes:

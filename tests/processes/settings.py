@@ -11,7 +11,11 @@ from tests.settings import ANVIL, INSTALLED_APPS, Q_CLUSTER
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.processes"]
 # How soon the sentinel notices a dead worker; exact in binary, as django-q2's timers need it.
-Q_CLUSTER = {**Q_CLUSTER, "guard_cycle": 0.25}
+Q_CLUSTER = {
+    **Q_CLUSTER,
+    "guard_cycle": 0.25,
+    "workers": int(os.environ.get("ANVIL_TEST_WORKERS", "2")),
+}
 ANVIL = {
     **ANVIL,
     "CLIENT": "tests.processes.crew.client",
