@@ -47,6 +47,28 @@ test-postgres: $(VENV)/.postgres-ready ## Run the tests on a PostgreSQL server
 test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server
 	ANVIL_TEST_DB=mariadb $(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
+# A campaign of faults, on servers of its own where the binaries are found; see docs/faults.md.
+CAMPAIGN_DB ?= sqlite
+CAMPAIGN_BROKER ?= orm
+CAMPAIGN_RUNS ?= 150
+CAMPAIGN_FAULTS ?= 100
+CAMPAIGN_SEED ?= 1
+CAMPAIGN_ARGS ?=
+CAMPAIGN_READY = $(VENV)/.test-ready $(addprefix $(VENV)/.,$(addsuffix -ready,$(filter postgres,$(CAMPAIGN_DB)) \
+	$(patsubst mariadb,mysql,$(filter mariadb,$(CAMPAIGN_DB))) $(filter redis,$(CAMPAIGN_BROKER))))
+
+.PHONY: campaign
+campaign: ## Many runs on real workers while things break: CAMPAIGN_DB=postgres CAMPAIGN_BROKER=redis ...
+	$(MAKE) --no-print-directory $(CAMPAIGN_READY)
+	$(PY) -m tests.faults --db $(CAMPAIGN_DB) --broker $(CAMPAIGN_BROKER) --runs $(CAMPAIGN_RUNS) \
+		--faults $(CAMPAIGN_FAULTS) --seed $(CAMPAIGN_SEED)$(if $(CAMPAIGN_ARGS), $(CAMPAIGN_ARGS))
+
+.PHONY: campaign-short
+campaign-short: ## A campaign of less than a minute on PostgreSQL and Redis, or on what there is of them
+	$(MAKE) --no-print-directory campaign CAMPAIGN_RUNS=40 CAMPAIGN_FAULTS=30 CAMPAIGN_SEED=1 \
+		CAMPAIGN_DB=$(if $(wildcard /usr/lib/postgresql/*/bin/initdb),postgres,sqlite) \
+		CAMPAIGN_BROKER=$(if $(shell command -v redis-server),redis,orm)
+
 .PHONY: test-browser
 test-browser: $(VENV)/.browser-ready ## Run the tests that drive a real browser (a Chromium of the system)
 	ANVIL_BROWSER_REQUIRED=1 $(PY) -m pytest tests/browser$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
@@ -137,4 +159,9 @@ $(VENV)/.postgres-ready: $(VENV)/.test-ready
 $(VENV)/.mysql-ready: $(VENV)/.test-ready
 	@echo "Installing the MariaDB client"
 	@$(PIP) install --editable ".[mysql]"
+	@touch $@
+
+$(VENV)/.redis-ready: $(VENV)/.test-ready
+	@echo "Installing the Redis client"
+	@$(PIP) install --editable ".[redis]"
 	@touch $@

@@ -67,10 +67,7 @@ def _campaign(options: argparse.Namespace, folder: Path, database: Any, redis: R
 
     # It would tell of every doorbell.
     logging.getLogger("django-q").setLevel(logging.WARNING)
-    try:
-        from .audit import audit
-    except ImportError:
-        audit = lambda facts: []  # noqa: E731
+    from .audit import audit
     from .campaign import Campaign, Options
     from .report import missing, summary, table
 

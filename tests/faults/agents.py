@@ -55,7 +55,10 @@ def act(name: str, tool_name: str, kind: str, nap: float, ctx: ToolContext) -> s
 
 @tool
 def look(name: str, nap: float, ctx: ToolContext) -> str:
-    """Look at something; may be slow."""
+    """Look an order up; may be slow."""
+    from example_project.shop.models import Order
+
+    Order.objects.get(number=ctx.run_id)
     return act(name, "look", "read", nap, ctx)
 
 

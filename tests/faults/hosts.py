@@ -18,7 +18,10 @@ from tests.processes.cluster import Cluster, wait_until
 
 STALL_SECONDS = 6.0
 """A cluster that takes nothing for so long, while runs wait and none of its workers holds one, is stuck."""
+PATIENT_SECONDS = 30.0
+"""The same for one that is only starting, and for one that has a supervisor, who is to be faster."""
 DEPLOY_SECONDS = 30.0
+SUPERVISOR = ["anvil_worker", "--grace", "25", "--probe-every", "1", "--stall", "4"]
 _SET_NAME = "import os, socket, sys; socket.sethostname(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
 
 
@@ -42,7 +45,7 @@ class Host:
         self._environment, self._folder = environment, folder
         self._workers = int(environment["ANVIL_FAULTS_WORKERS"])
         self.has_supervisor = importlib.util.find_spec("anvil_django.supervisor") is not None
-        command = [sys.executable, "-m", "django", "anvil_worker" if self.has_supervisor else "qcluster"]
+        command = [sys.executable, "-m", "django", *(SUPERVISOR if self.has_supervisor else ["qcluster"])]
         if own_name:
             command = ["unshare", "--uts", sys.executable, "-c", _SET_NAME, f"anvil-host-{number}", *command]
         self._command = command
@@ -71,7 +74,15 @@ class Host:
 
     def kill(self) -> None:
         """SIGKILL to all its processes at once."""
-        self._kill_workers()
+        # A supervisor's clusters have sessions of their own. Stopped, it replaces none of them meanwhile.
+        main = self._now().process.pid
+        with suppress(ProcessLookupError):
+            os.kill(main, signal.SIGSTOP)
+        while left := _descendants(main):
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.005)
         self._now().kill()
 
     def deploy(self) -> bool:
@@ -101,17 +112,12 @@ class Host:
         size = cluster.log.stat().st_size
         if size != self._seen[0] or not runs_wait or busy & set(self.workers()):
             self._seen = size, time.monotonic()
-        return time.monotonic() - self._seen[1] > STALL_SECONDS
+        is_patient = self.has_supervisor or cluster.said("ready for work") < self._workers
+        return time.monotonic() - self._seen[1] > (PATIENT_SECONDS if is_patient else STALL_SECONDS)
 
     def _now(self) -> Cluster:
         assert self.cluster is not None
         return self.cluster
-
-    def _kill_workers(self) -> None:
-        # A supervisor's clusters have sessions of their own, and a host that goes takes all with it.
-        for pid in _descendants(self._now().process.pid):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
 
 
 def _parent_session(pid: int) -> tuple[int, int] | None:
@@ -124,7 +130,7 @@ def _parent_session(pid: int) -> tuple[int, int] | None:
 
 
 def _descendants(pid: int) -> list[int]:
-    """All processes below ``pid``, its parents' order: nearest first."""
+    """All live processes below ``pid``, the nearest first."""
     parents = {
         int(entry.name): found[0]
         for entry in Path("/proc").iterdir()
