@@ -69,6 +69,8 @@ class Settings:
     """Create the recovery schedule after ``migrate``."""
     prices: Mapping[str, tuple[Any, Any, Any, Any, Any]] = field(default_factory=dict)
     """USD per million tokens by model: (input, output, cache read, 5-minute write, 1-hour write)."""
+    save_in_one_statement: bool = True
+    """PostgreSQL: write a step in one statement; False: several in a transaction, as on other databases."""
     page_size: int = 50
     """Rows of one page of the REST API."""
     events_poll_seconds: float = 1.0

@@ -123,4 +123,8 @@ Q_CLUSTER = {
     "ALT_CLUSTERS": {},
 }
 
-ANVIL: dict[str, Any] = {"CLIENT": "tests.clients.loopback"}
+ANVIL: dict[str, Any] = {
+    "CLIENT": "tests.clients.loopback",
+    # PostgreSQL: a save as one statement, or as the transaction of plain ones that it is elsewhere.
+    "SAVE_IN_ONE_STATEMENT": "ANVIL_TEST_PLAIN" not in os.environ,
+}

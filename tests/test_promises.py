@@ -459,9 +459,24 @@ def statements(messages_api: ScriptedMessagesAPI, iterations: int, make: Any) ->
     return [query["sql"] for query in captured.captured_queries]
 
 
+@pytest.fixture(
+    params=[
+        False,
+        pytest.param(
+            True, marks=pytest.mark.skipif(connection.vendor != "postgresql", reason="PostgreSQL's own way")
+        ),
+    ],
+    ids=["plain statements", "one statement"],
+)
+def at_once(request: pytest.FixtureRequest, settings: Any) -> bool:
+    """Whether a save is one statement."""
+    settings.ANVIL = {**settings.ANVIL, "SAVE_IN_ONE_STATEMENT": request.param}
+    return bool(request.param)
+
+
 def commits(texts: list[str]) -> int:
-    # In a test case every transaction of ours is a savepoint.
-    return sum(1 for text in texts if text.startswith("RELEASE SAVEPOINT"))
+    # In a test case every transaction of ours is a savepoint; outside one, each statement is a transaction.
+    return sum(1 for text in texts if text.startswith(("RELEASE SAVEPOINT", "WITH saved AS")))
 
 
 @pytest.mark.parametrize(
@@ -478,7 +493,7 @@ def commits(texts: list[str]) -> int:
     ids=["one read-only", "three read-only", "one side effect", "four side effects", "mixed"],
 )
 def test_the_commits_of_an_iteration_are_those_of_the_design(
-    messages_api: ScriptedMessagesAPI, calls: list[tuple[str, dict[str, str]]], expected: int
+    messages_api: ScriptedMessagesAPI, calls: list[tuple[str, dict[str, str]]], expected: int, at_once: bool
 ) -> None:
     with fixed_clock():
         few = statements(messages_api, 3, lambda i: [tool_call(*call) for call in calls])
@@ -489,7 +504,7 @@ def test_the_commits_of_an_iteration_are_those_of_the_design(
 
 @pytest.mark.parametrize("begun", [10, 500])
 def test_an_iteration_costs_the_same_however_long_the_run_is(
-    messages_api: ScriptedMessagesAPI, begun: int
+    messages_api: ScriptedMessagesAPI, begun: int, at_once: bool
 ) -> None:
     history: list[dict[str, Any]] = [{"role": "user", "content": "Go."}]
     for i in range(begun):
@@ -506,12 +521,15 @@ def test_an_iteration_costs_the_same_however_long_the_run_is(
 
     assert run().status == "done"
     texts = [query["sql"] for query in captured.captured_queries]
-    starts = [i for i, text in enumerate(texts) if text.startswith("SAVEPOINT")]
+    starts = [
+        i for i, text in enumerate(texts) if text.startswith("WITH saved AS" if at_once else "SAVEPOINT")
+    ]
     iteration = texts[starts[2] : starts[4]]  # The second one: two transactions.
     # BEGIN and COMMIT are a savepoint and its release here.
-    assert [text.split()[0] for text in iteration] == [
+    plain = [
         *("SAVEPOINT", "UPDATE", "INSERT", "INSERT", "RELEASE"),
         *("SAVEPOINT", "UPDATE", "UPDATE", "RELEASE"),
     ]
+    assert [text.split()[0] for text in iteration] == (["WITH", "WITH"] if at_once else plain)
     # The content of an iteration is about 600 bytes; the columns around it are a constant.
     assert sum(map(len, iteration)) < 4500

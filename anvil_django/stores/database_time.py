@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+from django.db import connections
 from django.db.models import DateTimeField, Func, Value
+from django.db.models.sql import Query
 
 from ..clock import FixedClock, get_clock
 
@@ -38,3 +41,27 @@ def database_now(offset: timedelta = timedelta()) -> Any:
     # Added even when it is nothing: SQLite keeps datetimes as text, and only the result of an addition is
     # written as Django writes a parameter. Anything else would never equal the value that was read from it.
     return DatabaseNow() + offset
+
+
+class Now(NamedTuple):
+    """The database's time plus ``offset``, for statements that are written out."""
+
+    offset: timedelta = timedelta()
+
+
+def now_sql(connection: Any, now: Now) -> tuple[str, list[Any]]:
+    """SQL and parameters of ``database_now``."""
+    clock = get_clock()
+    if isinstance(clock, FixedClock):
+        return "%s", [connection.ops.adapt_datetimefield_value(clock.now() + now.offset)]
+    return _compiled(connection.alias, now.offset)
+
+
+@lru_cache
+def _compiled(alias: str, offset: timedelta) -> tuple[str, list[Any]]:
+    connection = connections[alias]
+    query = Query(None)
+    sql, parameters = query.get_compiler(connection=connection).compile(
+        database_now(offset).resolve_expression(query)
+    )
+    return sql, list(parameters)

@@ -13,7 +13,7 @@ from django.db.models import Case, F, Q, When
 from django.db.models.functions import Coalesce
 
 from .. import exactjson, signals
-from ..calls import Decision, ToolCall
+from ..calls import Decision
 from ..checkpoint import AgentCheckpoint
 from ..clock import get_clock
 from ..errors import (
@@ -25,26 +25,15 @@ from ..errors import (
     UnknownRunError,
 )
 from ..leases import Lease
-from ..models import AgentVersion, Approval, Message, Run, Steering
-from ..models import ToolCall as ToolCallRow
-from ..states import RESUMABLE, TERMINAL, CallStatus, RunStatus, sources
-from . import decisions
-from .base import (
-    REQUESTS,
-    ApprovalUnusableError,
-    Request,
-    RunRequestedError,
-    StateStore,
-    TransactionCutOffError,
-)
-from .database_time import database_now
+from ..models import AgentVersion, Approval, Run, Steering
+from ..states import RESUMABLE, TERMINAL, RunStatus, sources
+from . import decisions, saving
+from .base import REQUESTS, Request, RunRequestedError, StateStore, TransactionCutOffError
+from .database_time import Now, database_now
 from .decisions import queue_if_decided
-from .rows import call_row, call_values, message_row, read_checkpoint, request_of, run_values
+from .rows import read_checkpoint, request_of, run_values
 
 logger = logging.getLogger(__name__)
-
-Asked = list[tuple[ToolCall, int]]
-"""Calls with the keys of the approvals that were created for them."""
 
 FLAGS: dict[Request, str] = {
     "cancel": "cancel_requested",
@@ -121,10 +110,9 @@ class DjangoStateStore(StateStore):
             )
             if not created:
                 raise RunIdTakenError(checkpoint.run_id)
-            checkpoint.saved_count = 0
-            asked = self._add_rows(run.pk, checkpoint)
-        checkpoint.store_key = run.pk
-        _mark_saved(checkpoint, asked)
+            checkpoint.saved_count, checkpoint.store_key = 0, run.pk
+            asked = saving.add(checkpoint, self.alias)
+        saving.mark_saved(checkpoint, asked)
         return run
 
     def put(self, checkpoint: AgentCheckpoint) -> None:
@@ -145,15 +133,15 @@ class DjangoStateStore(StateStore):
             call.stored = call.call_id in known
             if call.stored:
                 checkpoint.touch(call)
-        with transaction.atomic(using=self.alias):
-            same = self._runs().filter(pk=run.pk, token=checkpoint.token, revision=checkpoint.revision)
-            values = {**run_values(checkpoint), "updated_at": database_now()}
-            if checkpoint.status is not RunStatus.RUNNING:
-                values.update(lease_owner="", lease_until=None)
-            if not same.update(**values):
-                raise LeaseLostError(checkpoint.run_id, checkpoint.token)
-            asked = self._add_rows(run.pk, checkpoint)
-        _mark_saved(checkpoint, asked)
+        values = {**run_values(checkpoint), "updated_at": Now()}
+        if checkpoint.status is not RunStatus.RUNNING:
+            values.update(lease_owner="", lease_until=None)
+        held = {"token": checkpoint.token, "revision": checkpoint.revision}
+        try:
+            asked = saving.write(checkpoint, self.alias, held=held, run=values)
+        except saving.Refused:
+            raise LeaseLostError(checkpoint.run_id, checkpoint.token) from None
+        saving.mark_saved(checkpoint, asked)
 
     def delete(self, run_id: str) -> bool:
         deleted, _ = self._runs().filter(run_id=run_id).delete()
@@ -250,7 +238,7 @@ class DjangoStateStore(StateStore):
                 )
                 connection.close()
                 asked = self._save(checkpoint, lease, progress, heed, again=True)
-        _mark_saved(checkpoint, asked)
+        saving.mark_saved(checkpoint, asked)
         lease.extend(asked_at)
         self._used_at = get_clock().monotonic()
 
@@ -261,30 +249,29 @@ class DjangoStateStore(StateStore):
         progress: bool,
         heed: Collection[Request],
         again: bool = False,
-    ) -> Asked:
-        mine = self._runs().filter(
-            pk=checkpoint.store_key, token=lease.token, lease_owner=lease.owner, revision=checkpoint.revision
-        )
-        mine = mine.filter(**{FLAGS[request]: False for request in sorted(heed)})
+    ) -> saving.Asked:
         if progress:
             checkpoint.recoveries = 0
-        with transaction.atomic(using=self.alias):
-            if not mine.update(**self._saved_values(checkpoint, lease)):
-                if again and self._is_stored(checkpoint, lease):
-                    return []  # The first try was committed; only the answer was lost.
-                raise self._why_not(checkpoint, lease)
-            asked = self._add_rows(checkpoint.store_key, checkpoint)
-            if checkpoint.placed:
-                self._mark_placed(checkpoint)
-            if checkpoint.status is RunStatus.SUSPENDED:
-                self._unless_decided(checkpoint)
-            if checkpoint.status in TERMINAL:
-                self._tell(checkpoint)
-        return asked
+        then: list[Callable[[AgentCheckpoint], None]] = []
+        if checkpoint.placed:
+            then.append(self._mark_placed)
+        if checkpoint.status is RunStatus.SUSPENDED:
+            then.append(self._unless_decided)
+        if checkpoint.status in TERMINAL and signals.run_ended.has_listeners(Run):
+            then.append(self._tell)
+        held = {"token": lease.token, "lease_owner": lease.owner, "revision": checkpoint.revision}
+        held.update({FLAGS[request]: False for request in sorted(heed)})
+        values = self._saved_values(checkpoint, lease)
+        try:
+            return saving.write(checkpoint, self.alias, held=held, run=values, then=then)
+        except saving.Refused:
+            if again and self._is_stored(checkpoint, lease):
+                return []  # The first try was committed; only the answer was lost.
+            raise self._why_not(checkpoint, lease) from None
 
     def _saved_values(self, checkpoint: AgentCheckpoint, lease: Lease) -> dict[str, Any]:
         values = run_values(checkpoint)
-        values.update(recoveries=checkpoint.recoveries, updated_at=database_now())
+        values.update(recoveries=checkpoint.recoveries, updated_at=Now())
         if checkpoint.question is not None and checkpoint.question.call_id in checkpoint.unsaved_calls:
             values["limits"] = exactjson.dumps(checkpoint.limits.to_dict())
         if checkpoint.next_attempt_at is None:
@@ -292,17 +279,17 @@ class DjangoStateStore(StateStore):
         else:
             # As a distance, so that it is the database's clock that decides when it is due.
             wait = max(checkpoint.next_attempt_at - get_clock().now(), timedelta())
-            values["next_attempt_at"] = database_now(wait)
+            values["next_attempt_at"] = Now(wait)
         if checkpoint.status is RunStatus.RUNNING:
-            values["lease_until"] = database_now(timedelta(seconds=lease.seconds))
+            values["lease_until"] = Now(timedelta(seconds=lease.seconds))
             return values
         values.update(lease_owner="", lease_until=None)
         if checkpoint.status is RunStatus.QUEUED:
-            values["ticket_at"] = database_now()
+            values["ticket_at"] = Now()
         if checkpoint.status is RunStatus.PAUSED:
             values["pause_requested"] = False
         if checkpoint.status in TERMINAL:
-            values.update(finished_at=database_now(), cancel_requested=False, pause_requested=False)
+            values.update(finished_at=Now(), cancel_requested=False, pause_requested=False)
         return values
 
     def _unless_decided(self, checkpoint: AgentCheckpoint) -> None:
@@ -319,9 +306,8 @@ class DjangoStateStore(StateStore):
             self._runs().filter(pk=checkpoint.store_key).update(steering_waits=False)
 
     def _tell(self, checkpoint: AgentCheckpoint) -> None:
-        if signals.run_ended.has_listeners(Run):
-            run = self._runs().get(pk=checkpoint.store_key)
-            signals.send_after_commit(signals.run_ended, using=self.alias, sender=Run, run=run)
+        run = self._runs().get(pk=checkpoint.store_key)
+        signals.send_after_commit(signals.run_ended, using=self.alias, sender=Run, run=run)
 
     def _why_not(self, checkpoint: AgentCheckpoint, lease: Lease) -> LeaseLostError | RunRequestedError:
         mine = self._runs().filter(
@@ -336,43 +322,6 @@ class DjangoStateStore(StateStore):
             pk=checkpoint.store_key, token=lease.token, revision=checkpoint.revision + 1
         )
         return bool(saved.exists())
-
-    def _add_rows(self, run_pk: int, checkpoint: AgentCheckpoint) -> Asked:
-        """Insert what is new and update the calls that changed; the approvals asked for by the way."""
-        now, revision = get_clock().now(), checkpoint.revision + 1
-        new = [
-            message_row(run_pk, seq, message, meta, revision, now)
-            for seq, message, meta in checkpoint.unsaved_messages()
-            if not meta.derived
-        ]
-        if new:
-            Message.objects.using(self.alias).bulk_create(new)
-        known = {c.call_id: c for c in checkpoint.questions if not c.stored}
-        calls = list({**known, **checkpoint.unsaved_calls}.values())
-        fresh = [call for call in calls if not call.stored]
-        if fresh:
-            ToolCallRow.objects.using(self.alias).bulk_create(
-                [call_row(run_pk, c, revision, now) for c in fresh]
-            )
-        asked: Asked = []
-        for call in calls:
-            if call.stored:
-                self._update_call(run_pk, call, checkpoint.run_id, revision)
-            if call.undecided and call.approval_id is None:
-                asked.append((call, decisions.ask(run_pk, call, checkpoint.run_id, revision, self.alias)))
-        return asked
-
-    def _update_call(self, run_pk: int, call: ToolCall, run_id: str, revision: int) -> None:
-        if call.consuming and not decisions.use(call, self.alias):
-            raise ApprovalUnusableError(call.call_id)
-        rows = ToolCallRow.objects.using(self.alias).filter(run_id=run_pk, call_id=call.call_id)
-        # A result is written once.
-        if not rows.exclude(status=str(CallStatus.DONE)).update(
-            **call_values(call, revision, database_now())
-        ):
-            raise LeaseLostError(run_id, call.started_token)
-        if call.status is CallStatus.DONE and call.approval_id is not None and call.decision is None:
-            decisions.void(call.approval_id, self.alias)
 
     # What people ask.
 
@@ -429,15 +378,6 @@ class DjangoStateStore(StateStore):
                     raise TransactionCutOffError from exc
                 raise
             logger.exception("a function left for after the commit of an atomic tool failed")
-
-
-def _mark_saved(checkpoint: AgentCheckpoint, asked: Asked) -> None:
-    # Only once the transaction is over: a save that failed is tried again with the values it began with.
-    for call, approval_pk in asked:
-        call.approval_id = approval_pk
-    for call in (*checkpoint.unsaved_calls.values(), *checkpoint.questions):
-        call.consuming, call.stored = False, True
-    checkpoint.mark_saved(get_clock().now())
 
 
 def request_digest(checkpoint: AgentCheckpoint) -> str:

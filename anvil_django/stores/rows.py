@@ -48,39 +48,40 @@ def run_values(checkpoint: AgentCheckpoint) -> dict[str, Any]:
     }
 
 
-def message_row(
+def message_values(
     run_pk: int, seq: int, message: dict[str, Any], meta: MessageMeta, revision: int, now: Any
-) -> MessageRow:
-    """A new message."""
-    return MessageRow(
-        run_id=run_pk,
-        seq=seq,
-        role=message["role"],
-        content=exactjson.dumps(message["content"]),
-        stop_reason=meta.stop_reason,
-        model=meta.model[:100],
-        usage=exactjson.dumps(meta.usage) if meta.usage else "",
-        cost_usd=meta.cost_usd,
-        message_id=meta.message_id[:100],
-        request_id=meta.request_id[:100],
-        revision=revision,
-        created_at=now,
-    )
+) -> dict[str, Any]:
+    """The columns of a new message."""
+    return {
+        "run_id": run_pk,
+        "seq": seq,
+        "role": message["role"],
+        "content": exactjson.dumps(message["content"]),
+        "stop_reason": meta.stop_reason,
+        "model": meta.model[:100],
+        "usage": exactjson.dumps(meta.usage) if meta.usage else "",
+        "cost_usd": meta.cost_usd,
+        "message_id": meta.message_id[:100],
+        "request_id": meta.request_id[:100],
+        "revision": revision,
+        "created_at": now,
+    }
 
 
-def call_row(run_pk: int, call: ToolCall, revision: int, now: Any) -> ToolCallRow:
-    """A new tool call."""
-    return ToolCallRow(
-        run_id=run_pk,
-        seq=call.seq,
-        index=call.index,
-        call_id=call.call_id,
-        name=call.name[:128],
-        input=exactjson.dumps(call.input),
-        created_revision=revision,
-        created_at=now,
+def new_call_values(run_pk: int, call: ToolCall, revision: int, now: Any) -> dict[str, Any]:
+    """The columns of a new tool call."""
+    return {
+        "run_id": run_pk,
+        "seq": call.seq,
+        "index": call.index,
+        "call_id": call.call_id,
+        "name": call.name[:128],
+        "input": exactjson.dumps(call.input),
+        "created_revision": revision,
+        "created_at": now,
+        **dict.fromkeys(("started_at", "started_revision", "finished_at", "finished_revision")),
         **call_values(call, revision, now),
-    )
+    }
 
 
 def call_values(call: ToolCall, revision: int, now: Any) -> dict[str, Any]:

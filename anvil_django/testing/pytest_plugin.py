@@ -39,6 +39,9 @@ def messages_api(
 
     Checked at teardown, unless the test has failed by itself: then its own failure says more.
     """
+    # The SDK takes seconds to import; inside the first model call they would count against a run's lease.
+    import anthropic.resources.messages  # noqa: F401
+
     from anvil_django.testing.server import ScriptedMessagesAPI
 
     marker = request.node.get_closest_marker("messages_api")

@@ -1,0 +1,193 @@
+"""The statements of a save: the run's row under its conditions, and the rows that are new or changed.
+
+Written out here rather than built by the ORM each time, which takes several times as long as the database
+does with them. Tables, columns and the form of every value are those of the models. On PostgreSQL a save
+can be one statement and one round trip; elsewhere it is a transaction of plain ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from django.db import connections, models
+
+from ..models import Message, Run, ToolCall
+from ..states import CallStatus
+from .database_time import Now, now_sql
+
+Values = Mapping[str, Any]
+"""Values by the name of the model's attribute; a ``Now`` is the database's clock."""
+Statement = tuple[str, list[Any]]
+"""SQL and its parameters."""
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What one save writes.
+
+    Args:
+        run_pk: The run.
+        held: What its row must still hold.
+        run: What it holds afterwards.
+        messages, calls: New rows; all of one table with the same columns.
+        changed: Calls that are stored already and not done, by call id.
+    """
+
+    run_pk: int
+    held: Values
+    run: Values
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    changed: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def write(self, connection: Any) -> bool:
+        """Write all of it, in the caller's transaction.
+
+        Returns:
+            False where the run's row does not hold what it must, or a call has its result already. The
+            transaction is to be rolled back then.
+        """
+        with connection.cursor() as cursor:
+            cursor.execute(*self._update_run(connection).alone())
+            if cursor.rowcount != 1:
+                return False
+            self._add(cursor, connection)
+            for changed in self._updates(connection):
+                cursor.execute(*changed.alone())
+                if cursor.rowcount != 1:
+                    return False
+        return True
+
+    def add(self, connection: Any) -> None:
+        """Add the new rows alone."""
+        with connection.cursor() as cursor:
+            self._add(cursor, connection)
+
+    def write_at_once(self, connection: Any) -> bool:
+        """The same in one statement of PostgreSQL, all or nothing without a transaction around it."""
+        run = self._update_run(connection)
+        run.conditions += self._calls_are_open(connection)
+        sql, parameters = run.alone()
+        parts = [f"saved AS ({sql} RETURNING 1)"]
+        others: list[_Insert | _Update] = [*self._inserts(connection), *self._updates(connection)]
+        for each in others:
+            for sql, more in each.after("saved"):
+                parts.append(f"part{len(parts)} AS ({sql})")
+                parameters += more
+        with connection.cursor() as cursor:
+            cursor.execute(f"WITH {', '.join(parts)} SELECT COUNT(*) FROM saved", parameters)
+            return bool(cursor.fetchone()[0])
+
+    def _add(self, cursor: Any, connection: Any) -> None:
+        for new in self._inserts(connection):
+            for statement in new.alone():
+                cursor.execute(*statement)
+
+    def _update_run(self, connection: Any) -> _Update:
+        return _Update(connection, Run, self.run, {"id": self.run_pk, **self.held})
+
+    def _inserts(self, connection: Any) -> Iterator[_Insert]:
+        for model, rows in ((Message, self.messages), (ToolCall, self.calls)):
+            if rows:
+                yield _Insert(connection, model, rows)
+
+    def _updates(self, connection: Any) -> Iterator[_Update]:
+        for call_id, values in self.changed.items():
+            changed = _Update(connection, ToolCall, values, {"run_id": self.run_pk, "call_id": call_id})
+            changed.conditions.append(_NOT_DONE)  # A result is written once.
+            yield changed
+
+    def _calls_are_open(self, connection: Any) -> list[Statement]:
+        """As a condition of the run's row: an update that finds nothing would not undo the other parts."""
+        if not self.changed:
+            return []
+        table = connection.ops.quote_name(ToolCall._meta.db_table)
+        ids = ", ".join(["%s"] * len(self.changed))
+        sql = f"SELECT COUNT(*) FROM {table} WHERE run_id = %s AND call_id IN ({ids}) AND {_NOT_DONE[0]}"
+        parameters = [self.run_pk, *self.changed, *_NOT_DONE[1], len(self.changed)]
+        return [(f"({sql}) = %s", parameters)]
+
+
+_NOT_DONE: Statement = ("status <> %s", [str(CallStatus.DONE)])
+
+
+class _Insert:
+    """New rows of one table."""
+
+    def __init__(self, connection: Any, model: type[models.Model], rows: Sequence[Values]) -> None:
+        self._connection = connection
+        self._rows = [_bound(connection, model, row) for row in rows]
+        columns = ", ".join(column for column, _, _ in self._rows[0])
+        self._head = f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({columns})"
+
+    def alone(self) -> Iterator[Statement]:
+        """As few statements as the database takes parameters in one."""
+        most = self._connection.features.max_query_params
+        size = max(1, most // len(self._rows[0])) if most else len(self._rows)
+        for start in range(0, len(self._rows), size):
+            rows = self._rows[start : start + size]
+            values = ", ".join(f"({_marks(row)})" for row in rows)
+            yield f"{self._head} VALUES {values}", [p for row in rows for p in _parameters(row)]
+
+    def after(self, source: str) -> Iterator[Statement]:
+        """A row each, if there is one in ``source``. Not all at once: a UNION would settle the types."""
+        for row in self._rows:
+            yield f"{self._head} SELECT {_marks(row)} FROM {source}", _parameters(row)
+
+
+class _Update:
+    """One row's new values, if it meets the conditions."""
+
+    def __init__(self, connection: Any, model: type[models.Model], values: Values, held: Values) -> None:
+        self._table = connection.ops.quote_name(model._meta.db_table)
+        self._set = _bound(connection, model, values)
+        self.conditions: list[Statement] = [
+            (f"{column} = {mark}", parameters) for column, mark, parameters in _bound(connection, model, held)
+        ]
+
+    def alone(self) -> Statement:
+        """The statement."""
+        (statement,) = self.after("")
+        return statement
+
+    def after(self, source: str) -> Iterator[Statement]:
+        """The same, if there is a row in ``source``."""
+        assignments = ", ".join(f"{column} = {mark}" for column, mark, _ in self._set)
+        conditions = " AND ".join(condition for condition, _ in self.conditions)
+        only = f" FROM {source}" if source else ""
+        parameters = _parameters(self._set) + [p for _, more in self.conditions for p in more]
+        yield f"UPDATE {self._table} SET {assignments}{only} WHERE {conditions}", parameters
+
+
+Bound = list[tuple[str, str, list[Any]]]
+"""Columns with the SQL of their values and its parameters."""
+
+
+def _bound(connection: Any, model: type[models.Model], values: Values) -> Bound:
+    columns = _columns(model, connection.alias)
+    bound: Bound = []
+    for name, value in values.items():
+        column, prepare = columns[name]
+        if isinstance(value, Now):
+            bound.append((column, *now_sql(connection, value)))
+        else:
+            bound.append((column, "%s", [prepare(value, connection)]))
+    return bound
+
+
+def _marks(row: Bound) -> str:
+    return ", ".join(mark for _, mark, _ in row)
+
+
+def _parameters(row: Bound) -> list[Any]:
+    return [parameter for _, _, parameters in row for parameter in parameters]
+
+
+@lru_cache
+def _columns(model: type[models.Model], alias: str) -> dict[str, tuple[str, Any]]:
+    """The quoted column of each attribute, and what turns its value into a parameter."""
+    quote = connections[alias].ops.quote_name
+    return {f.attname: (quote(str(f.column)), f.get_db_prep_save) for f in model._meta.concrete_fields}
