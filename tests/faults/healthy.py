@@ -39,7 +39,7 @@ class Healthy:
 
 def call(tool: str, name: str) -> Block:
     """A call of one of the campaign's tools."""
-    more = {"order": "A-1", "amount": "5"} if KINDS[tool] == "atomic" else {}
+    more = {"order": name.split(".")[0], "amount": "5"} if KINDS[tool] == "atomic" else {}
     return tool_call(tool, {"name": name, "nap": 0.0, **more})
 
 
@@ -145,8 +145,8 @@ def dying(note: Callable[..., None], fatal: set[tuple[str, str]]) -> Callable[..
 
 def _play() -> None:
     rita = reviewer("auditor_rita")
-    order("A-1")
     for run_id in SCRIPTS:
+        order(run_id)
         start_run(LIMITED if run_id == "limited" else AGENT, f"[{run_id}] Please see to it.", run_id=run_id)
         if run_id not in {"queued", "paused"}:
             advance(run_id)
