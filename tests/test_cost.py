@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -182,3 +183,33 @@ def test_an_unknown_cost_stays_unknown() -> None:
 def test_importing_the_module_loads_no_prices() -> None:
     program = "import sys, anvil_django.cost; sys.exit('genai_prices' in sys.modules)"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_the_price_is_that_of_genai_prices_for_every_model() -> None:
+    from genai_prices import calc_price, extract_usage
+    from genai_prices.data_snapshot import get_snapshot
+
+    chance, at = random.Random(7), datetime(2026, 11, 30, tzinfo=UTC)
+    for model in get_snapshot().find_provider(None, "anthropic", None).models:
+        for _ in range(5):
+            written = chance.choice([0, chance.randrange(5000)])
+            hour = chance.randrange(written + 1)
+            report = {
+                "input_tokens": chance.randrange(1_000_000),
+                "output_tokens": chance.randrange(100_000),
+                "cache_read_input_tokens": chance.choice([None, 0, chance.randrange(100_000)]),
+                "cache_creation_input_tokens": written,
+                "cache_creation": {
+                    "ephemeral_1h_input_tokens": hour,
+                    "ephemeral_5m_input_tokens": written - hour,
+                },
+                "server_tool_use": chance.choice([None, {"web_search_requests": chance.randrange(9)}]),
+            }
+            try:
+                usage = extract_usage({"usage": report}, provider_id="anthropic").usage
+                theirs = calc_price(
+                    usage, model.id, provider_id="anthropic", genai_request_timestamp=at
+                ).total_price
+            except Exception:
+                theirs = None
+            assert price(model.id, report, at=at) == theirs, (model.id, report)
