@@ -162,6 +162,14 @@ class _Update:
         yield f"UPDATE {self._table} SET {assignments}{only} WHERE {conditions}", parameters
 
 
+_SENT_AS_THEY_ARE = (
+    models.BooleanField,
+    models.CharField,
+    models.FloatField,
+    models.ForeignKey,
+    models.IntegerField,
+    models.TextField,
+)
 Bound = list[tuple[str, str, list[Any]]]
 """Columns with the SQL of their values and its parameters."""
 
@@ -174,7 +182,7 @@ def _bound(connection: Any, model: type[models.Model], values: Values) -> Bound:
         if isinstance(value, Now):
             bound.append((column, *now_sql(connection, value)))
         else:
-            bound.append((column, "%s", [prepare(value, connection)]))
+            bound.append((column, "%s", [value if prepare is None else prepare(value, connection)]))
     return bound
 
 
@@ -188,6 +196,9 @@ def _parameters(row: Bound) -> list[Any]:
 
 @lru_cache
 def _columns(model: type[models.Model], alias: str) -> dict[str, tuple[str, Any]]:
-    """The quoted column of each attribute, and what turns its value into a parameter."""
+    """The quoted column of each attribute, and what turns its value into a parameter, where anything does."""
     quote = connections[alias].ops.quote_name
-    return {f.attname: (quote(str(f.column)), f.get_db_prep_save) for f in model._meta.concrete_fields}
+    return {
+        f.attname: (quote(str(f.column)), None if isinstance(f, _SENT_AS_THEY_ARE) else f.get_db_prep_save)
+        for f in model._meta.concrete_fields
+    }
