@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 from django.contrib.auth import get_user_model
-from django.db import IntegrityError, OperationalError, connection
+from django.db import IntegrityError
 
 from anvil_django import Checkpointer, ToolContext, exactjson, resume_agent, run_agent, stream_agent, tool
 from anvil_django.clock import FixedClock
 from anvil_django.events import ToolFinished
 from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
-from anvil_django.stores.base import TransactionCutOffError
 from anvil_django.testing import Kill, ScriptedMessagesAPI, kill_at, say, tool_call, violations
 from example_project.shop.models import Order
 
@@ -462,39 +461,3 @@ def test_writes_that_cannot_be_committed_are_told_as_failed(messages_api: Script
     assert (first["is_error"], "a deferred constraint" in first["content"]) == (True, True)
     assert second["content"] == "sent to ann"
     assert resume_agent(agent(book, mail), checkpoint=Checkpointer(store, "r")).status == "done"
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("committed", [False, True], ids=["before the commit", "in the answer to the commit"])
-def test_an_atomic_tool_whose_connection_breaks_is_done_once_and_not_told_as_failed(
-    messages_api: ScriptedMessagesAPI, monkeypatch: pytest.MonkeyPatch, committed: bool
-) -> None:
-    ran: list[int] = []
-    commit = connection._commit
-
-    def lose_the_answer() -> None:
-        monkeypatch.undo()
-        commit()
-        connection.connection.close()
-        raise OperationalError("server closed the connection unexpectedly")
-
-    @tool(side_effect=True, atomic=True)
-    def book(number: str, ctx: ToolContext) -> str:
-        """Book an order."""
-        ran.append(ctx.attempt)
-        Order.objects.create(number=number, customer_email="c@example.com", item="lamp", amount=1)
-        if len(ran) == 1 and committed:
-            monkeypatch.setattr(connection, "_commit", lose_the_answer)
-        elif len(ran) == 1:
-            connection.connection.close()
-        return "booked"
-
-    messages_api.script(say(tool_call("book", {"number": "A-1"})), say("Done."))
-    store = DjangoStateStore()
-    with pytest.raises(TransactionCutOffError):
-        run(agent(book), store)
-    done = resume_agent(agent(book), checkpoint=Checkpointer(store, "r"))
-
-    assert (done.status, result(done)["content"]) == ("done", "booked")
-    assert len(ran) == (1 if committed else 2)
-    assert Order.objects.count() == 1

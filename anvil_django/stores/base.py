@@ -174,5 +174,8 @@ class StateStore(ABC):
             TransactionCutOffError: Where it ends, when the connection was lost.
         """
 
+    def refresh_connections(self) -> None:  # noqa: B027 (most stores have none)
+        """Have connections that lay idle looked at before the next use; called before each tool."""
+
     def close_connection(self) -> None:  # noqa: B027 (most stores have none)
         """Give up what the calling thread holds open; called at the end of helper threads."""

@@ -210,6 +210,14 @@ class DjangoStateStore(StateStore):
         mine = self._runs().filter(run_id=lease.run_id, token=lease.token, lease_owner=lease.owner)
         mine.update(lease_until=None)
 
+    def refresh_connections(self) -> None:
+        """As Django does between two requests: a tool before this one may have taken hours."""
+        now = get_clock().monotonic()
+        if now - self._used_at > STALE_AFTER:
+            for connection in connections.all(initialized_only=True):
+                connection.close_if_unusable_or_obsolete()
+            self._used_at = now
+
     def close_connection(self) -> None:
         connections[self.alias].close()
 
