@@ -74,8 +74,10 @@ def _campaign(options: argparse.Namespace, folder: Path, database: Any, redis: R
     asked = {name: getattr(options, name) for name in Options.__dataclass_fields__}
     campaign = Campaign(Options(**asked), folder, database, redis)
     facts = campaign.run()
-    findings = campaign.findings + audit(facts)
-    figures = summary(campaign, findings)
+    audited = audit(facts)
+    told = [finding for finding in audited if campaign.is_told(finding)]
+    findings = [*campaign.findings, *(finding for finding in audited if finding not in told)]
+    figures = summary(campaign, findings, told=len(told))
     print(table(figures))
     for finding in findings:
         print(f"LOSS  {finding.kind}  {finding.run_id}  {finding.sentence}")

@@ -22,8 +22,9 @@ from typing import Any
 
 from .facts import Vendor
 
-IDLE_LIMIT = 0.5
-"""Seconds that a transaction may be open with nothing said: less than the slow tools and answers take."""
+IDLE_LIMIT = 0.9
+"""Seconds that a transaction may be open with nothing said: less than the slow tools and the stalled answers
+take, more than a process waits for its turn on a busy machine."""
 NAME = f"anvil_faults_{os.getpid()}"
 
 

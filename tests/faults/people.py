@@ -11,8 +11,6 @@ from .background import Background
 if TYPE_CHECKING:
     from .campaign import Campaign
 
-RACE_SECONDS = 6.0
-"""A case that is kept for a race is decided by one person after so long."""
 QUIET_SECONDS = 2.0
 """How long nobody must have been stopped before a call that left no trace counts as not happened."""
 GROUP, PERSONS = "reviewers", 4
@@ -39,6 +37,8 @@ class Clerk(Background):
         self._campaign = campaign
         self._seen: dict[int, float] = {}
         self.decided: Counter[str] = Counter()
+        self.race_seconds = 6.0
+        """A case that is kept for a race is decided by one person after so long."""
 
     def work(self) -> None:
         from anvil_django.models import Approval
@@ -53,7 +53,7 @@ class Clerk(Background):
                 plan = self._campaign.plan_of(approval)
                 if plan != "race":
                     self._decide(approval, approve=plan == "approve")
-                elif waited > RACE_SECONDS:
+                elif waited > self.race_seconds:
                     self._decide(approval, approve=True)
 
     def _decide(self, approval: Any, *, approve: bool) -> None:

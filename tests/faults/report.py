@@ -13,7 +13,7 @@ from .campaign import Campaign
 from .facts import Finding
 
 
-def summary(campaign: Campaign, findings: list[Finding]) -> dict[str, Any]:
+def summary(campaign: Campaign, findings: list[Finding], *, told: int) -> dict[str, Any]:
     """All figures of a campaign; Django's models are still to be reached."""
     import django
     from django.db.models import Count, Sum
@@ -44,7 +44,10 @@ def summary(campaign: Campaign, findings: list[Finding]) -> dict[str, Any]:
             "all of them": [model_faults.total(), campaign.model.faults_served],
         },
         "runs": dict(rows),
-        "effects": dict(sorted(Counter(f"{ln['kind']}, {ln['event']}" for ln in lines).items())),
+        "effects": {
+            **dict(sorted(Counter(f"{ln['kind']}, {ln['event']}" for ln in lines).items())),
+            "look-ups cut off, and the model told so": told,
+        },
         "people": dict(sorted(campaign.clerk.decided.items())),
         "recoveries": {
             **{f"swept: {why}": number for why, number in sorted(campaign.sweeper.recovered.items())},

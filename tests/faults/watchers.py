@@ -32,7 +32,7 @@ class Sweeper(Background):
         from anvil_django import runs
 
         for found in runs.recover():
-            self.recovered[found.why if not found.error else f"NOT: {found.error}"] += 1
+            self.recovered[f"not, {found.error.partition(':')[0]}" if found.error else found.why] += 1
 
 
 class Watchdog(Background):
@@ -92,9 +92,8 @@ class TransactionWatch(Background):
             if self._campaign.stops.are_recent(STOPPED_SINCE):
                 continue
             self.longest = max(self.longest, seconds)
-            sentence = (
-                f"open for {seconds:.2f} s with nothing said, after: {' '.join(statement.split())[:200]}"
-            )
+            told = " ".join(statement.split())[:200]
+            sentence = f"{self._campaign.now():.1f} s: open for {seconds:.2f} s, nothing said after {told}"
             self.found[session] = Finding("transaction held", "", sentence)
 
     def stop(self) -> None:
