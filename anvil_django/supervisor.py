@@ -43,8 +43,8 @@ class ExitCode(IntEnum):
     """It was told to stop, and no work was cut off."""
     KEEPS_DYING = 3
     """The cluster cannot be kept alive."""
-    GRACE_OVER = 4
-    """It was told to stop, and what was not done after the grace time was killed."""
+    CUT_OFF = 4
+    """It was told to stop, and work was cut off: the grace time was over, or the cluster broke down."""
 
 
 class _End(Enum):
@@ -68,9 +68,10 @@ class Supervisor:
 
     def run(self) -> int:
         """Start a cluster and look after it; returns an exit code (see ``ExitCode``)."""
-        queue.preload()
+        # Heard from the beginning: the first process of a container is not ended by a signal it ignores.
         with self._hearing_signals():
             try:
+                queue.preload()
                 return self._keep_alive()
             finally:
                 # Also when something here is broken: nothing is left behind without a supervisor.
@@ -79,7 +80,7 @@ class Supervisor:
 
     def _keep_alive(self) -> int:
         failures = 0
-        while True:
+        while not self._signals:
             self._ring_again()
             logger.info("a cluster is started for the queue %r", queue.name())
             self._cluster = Supervised(self._options)
@@ -98,8 +99,8 @@ class Supervisor:
                 return ExitCode.KEEPS_DYING
             delay = DELAYS[max(failures - 1, 0)]
             logger.error("the cluster %s (exit code %s); another one in %g s", end.value, code, delay)
-            if self._pause(delay):
-                return ExitCode.STOPPED
+            self._pause(delay)
+        return ExitCode.STOPPED
 
     def _watch(self, cluster: Supervised) -> _End:
         while True:
@@ -123,9 +124,12 @@ class Supervisor:
                 logger.warning("told again: the cluster is killed at once")
                 return self._killed(128 + self._signals[-1])
             if left <= 0:
-                code = ExitCode.GRACE_OVER
+                code = ExitCode.CUT_OFF
                 logger.error("the cluster was not done after %g s and is killed", self._options.grace)
                 break
+        cluster.listen()
+        if cluster.is_working:
+            code = ExitCode.CUT_OFF
         return self._killed(code)
 
     def _killed(self, code: int) -> int:
@@ -216,13 +220,12 @@ class Supervisor:
         if not cluster.has_ended:
             collect_orphans(keep=cluster.pid)
 
-    def _pause(self, seconds: float) -> bool:
-        """Wait; whether to stop for good."""
+    def _pause(self, seconds: float) -> None:
+        """Wait, but not after a signal."""
         deadline = time.monotonic() + seconds
         while not self._signals and (left := deadline - time.monotonic()) > 0:
             select.select([self._bell], [], [], left)
             self._silence_bell()
-        return bool(self._signals)
 
     def _silence_bell(self) -> None:
         with suppress(BlockingIOError):

@@ -201,10 +201,12 @@ def host_lost(site: Site) -> float:
     lost = start_worker(site, LEASE_SECONDS=LEASE, HEARTBEAT_SECONDS=1)
     run = _busy_run(site)
     start_worker(site, LEASE_SECONDS=LEASE, HEARTBEAT_SECONDS=1)
+    # Stopped first: a process that is gone would be recognized until its lease names another host.
+    os.killpg(lost.cluster, signal.SIGSTOP)
     killed = time.monotonic()
-    lost.kill()
     elsewhere = Concat(Value("elsewhere-"), F("lease_owner"))
     assert Run.objects.filter(pk=run.pk, status="running").update(lease_owner=elsewhere)
+    lost.kill()
     return _next_call(site, killed)
 
 

@@ -134,7 +134,14 @@ def test_the_test_of_an_agent_passes(accounts, messages_api):
 def test_commands_named_in_the_readme_exist_with_their_options():
     lines = re.findall(r"^    python manage\.py (anvil_\w+)([^#\n]*)", README, re.MULTILINE)
 
-    assert {name for name, _ in lines} == {"anvil_approvals", "anvil_run", "anvil_runs", "anvil_resume"}
+    assert {name for name, _ in lines} == {
+        "anvil_approvals",
+        "anvil_health",
+        "anvil_resume",
+        "anvil_run",
+        "anvil_runs",
+        "anvil_worker",
+    }
     for name, arguments in lines:
         parser = load_command_class("anvil_django", name).create_parser("manage.py", name)
         parser.parse_args(shlex.split(arguments))

@@ -64,7 +64,7 @@ def test_what_is_not_done_after_the_grace_time_is_killed(site: Site) -> None:
 
     worker.signal(signal.SIGTERM)
 
-    assert worker.ended() == ExitCode.GRACE_OVER
+    assert worker.ended() == ExitCode.CUT_OFF
     gone(group)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
 
-from ... import exactjson, runs
+from ... import exactjson, redaction, runs
 from ...checkpoint import Checkpointer
 from ...clock import get_clock
 from ...drive import stream_agent
@@ -78,7 +78,7 @@ class Command(TerminalCommand):
                 since, warned = get_clock().monotonic(), False
             elif idle > PATIENCE and not warned:
                 warned = True
-                self.tell(f"{standing(run)}. If no worker runs, start one with: manage.py qcluster")
+                self.tell(f"{standing(run)}. If no worker runs, start one with: manage.py anvil_worker")
             get_clock().sleep(POLL_SECONDS)
 
     # Advanced here.
@@ -139,7 +139,8 @@ class Follower:
         messages = Message.objects.filter(run_id=self._run_pk, seq__gte=self._next_message).order_by("seq")
         for message in messages:
             self._next_message = message.seq + 1
-            text = text_of({"role": message.role, "content": exactjson.loads(message.content)})
+            content = redaction.shown_content(exactjson.loads(message.content))
+            text = text_of({"role": message.role, "content": content})
             if text.strip():
                 yield (message.seq, 0, 0), _said(message.role, text)
 
@@ -172,11 +173,11 @@ def _said(role: str, text: str) -> str:
 
 
 def _asked(name: str, arguments: Any) -> str:
-    return f"  -> {one_line(name)} {one_line(as_text(arguments))}"
+    return f"  -> {one_line(name)} {one_line(as_text(redaction.shown(name, arguments)))}"
 
 
 def _answered(name: str, content: Any, is_error: bool) -> str:
-    return f"  <- {one_line(name)}{' failed' if is_error else ''}: {one_line(as_text(content))}"
+    return f"  <- {one_line(name)}{' failed' if is_error else ''}: {one_line(as_text(redaction.shown(name, content)))}"
 
 
 def _metadata(text: str | None) -> Any:

@@ -25,8 +25,8 @@ class Command(TerminalCommand):
     help = (
         "Run the workers: a django-q2 cluster that is replaced when it dies or no longer answers. SIGTERM "
         "and Ctrl-C let every run reach its next step; a second one kills at once. Exit codes: 0 stopped in "
-        "good order, 1 bad settings, 2 bad options, 3 the cluster keeps dying, 4 the grace time was over and "
-        "work was cut off, 128 + n killed by a second signal n."
+        "good order, 1 bad settings, 2 bad options, 3 the cluster keeps dying, 4 work was cut off when the "
+        "grace time was over, 128 + n killed by a second signal n."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
