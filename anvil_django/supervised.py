@@ -36,7 +36,7 @@ class Options:
 
     grace: float = 120.0
     """From SIGTERM to SIGKILL: longer than the slowest step."""
-    probe_every: float = 5.0
+    probe_every: float = 3.0
     """Between two probes."""
     stall: float = 10.0
     """So long may a worker be free without taking a probe."""

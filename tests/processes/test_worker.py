@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -21,21 +20,17 @@ from anvil_django.supervisor import ExitCode
 from anvil_django.testing import say, tool_call
 
 from .cluster import ROOT, WORKERS, Site, wait_until
-from .worker import Worker, children, gone, start_worker
+from .worker import children, gone, start_worker
 
 pytestmark = [pytest.mark.processes, pytest.mark.django_db(transaction=True)]
 
-QUICKLY = ["--probe-every", "0.3", "--stall", "1.2", "--grace", "20"]
-
-
-def start(site: Site, *options: str, **settings: Any) -> Worker:
-    return start_worker(site, *QUICKLY, *options, **settings)
+QUICKLY = ["--probe-every", "0.3", "--stall", "1.2"]
 
 
 def test_told_to_stop_it_hands_the_run_back_at_the_next_step_and_leaves_nothing(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"}), tool_call("act", {"name": "two"})), say("Done."))
     site.hold("one")
-    worker = start(site)
+    worker = start_worker(site)
     run = site.start_run()
     site.wait_inside("one")
     group = worker.cluster
@@ -57,7 +52,7 @@ def test_told_to_stop_it_hands_the_run_back_at_the_next_step_and_leaves_nothing(
 def test_what_is_not_done_after_the_grace_time_is_killed(site: Site) -> None:
     site.api.script(say(tool_call("look", {"name": "one"})))
     site.hold("one")
-    worker = start(site, "--grace", "0.5")
+    worker = start_worker(site, "--grace", "0.5")
     site.start_run()
     site.wait_inside("one")
     group = worker.cluster
@@ -71,7 +66,7 @@ def test_what_is_not_done_after_the_grace_time_is_killed(site: Site) -> None:
 def test_a_second_signal_kills_at_once(site: Site) -> None:
     site.api.script(say(tool_call("look", {"name": "one"})))
     site.hold("one")
-    worker = start(site)
+    worker = start_worker(site)
     site.start_run()
     site.wait_inside("one")
     group = worker.cluster
@@ -89,7 +84,7 @@ def test_a_cluster_whose_sentinel_is_killed_is_replaced_and_the_run_goes_on(site
         say(tool_call("act", {"name": "one"})), say(tool_call("look", {"name": "two"})), say("Done.")
     )
     site.hold("two")
-    worker = start(site)
+    worker = start_worker(site)
     run = site.start_run()
     site.wait_inside("two")
     group = worker.cluster
@@ -107,7 +102,7 @@ def test_a_cluster_whose_sentinel_is_killed_is_replaced_and_the_run_goes_on(site
 
 def test_a_cluster_whose_workers_wait_for_a_dead_one_is_replaced(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"})), say("Done."))
-    worker = start(site, workers=1)
+    worker = start_worker(site, *QUICKLY, workers=1)
     group = worker.cluster
 
     # It holds the lock of the queue while it waits for a task; a moment later it may be with a probe.
@@ -127,7 +122,7 @@ def test_a_cluster_whose_workers_wait_for_a_dead_one_is_replaced(site: Site) -> 
 
 def test_a_run_that_a_hanging_cluster_had_fetched_is_not_waited_for(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"})), say("Done."))
-    worker = start(site, workers=1)
+    worker = start_worker(site, workers=1)
     group = worker.cluster
     (sentinel,) = children(group)
     os.kill(sentinel, signal.SIGSTOP)  # Nobody is replaced, so nobody will take what is fetched now.
@@ -141,7 +136,7 @@ def test_a_run_that_a_hanging_cluster_had_fetched_is_not_waited_for(site: Site) 
 
 
 def test_a_cluster_is_left_alone_while_all_its_workers_are_busy(site: Site) -> None:
-    worker = start(site)
+    worker = start_worker(site, *QUICKLY)
     group = worker.cluster
     for _ in range(WORKERS):
         async_task("time.sleep", 4, save=False)  # Tasks of the site, which hold no lease.
@@ -154,7 +149,7 @@ def test_a_cluster_is_left_alone_while_all_its_workers_are_busy(site: Site) -> N
 def test_a_cluster_whose_supervisor_was_killed_hands_its_run_back_and_ends(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"}), tool_call("act", {"name": "two"})), say("Done."))
     site.hold("one")
-    worker = start(site)
+    worker = start_worker(site)
     run = site.start_run()
     site.wait_inside("one")
     group = worker.cluster
@@ -172,7 +167,7 @@ def test_a_cluster_whose_supervisor_was_killed_hands_its_run_back_and_ends(site:
 def test_a_cluster_that_hangs_after_its_supervisor_was_killed_is_killed(site: Site) -> None:
     site.api.script(say(tool_call("look", {"name": "one"})))
     site.hold("one")
-    worker = start(site, "--grace", "1")
+    worker = start_worker(site, "--grace", "1")
     site.start_run()
     site.wait_inside("one")
     group = worker.cluster
