@@ -11,6 +11,7 @@ from django.db import router, transaction
 from . import audit, exactjson, queue, reviewers
 from .agents import registered
 from .calls import NOBODY, Decision, ToolCall
+from .checkpoint import CHECKPOINT_VERSION
 from .errors import (
     AlreadyDecidedError,
     ChangedSinceReadError,
@@ -280,7 +281,9 @@ def expire_overdue() -> list[Approval]:
     """Count every case whose time is over as a no, and have its run go on; the cases that were."""
     expired = []
     overdue = Approval.objects.filter(
-        status=str(ApprovalStatus.PENDING), expires_at__lte=database_now()
+        status=str(ApprovalStatus.PENDING),
+        expires_at__lte=database_now(),
+        run__checkpoint_version__lte=CHECKPOINT_VERSION,
     ).select_related("run", "call")
     for approval in list(overdue.order_by("id")[:500]):
         decision = Decision(approved=False, reviewer=NOBODY, channel=str(Channel.EXPIRY))

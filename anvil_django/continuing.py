@@ -54,6 +54,7 @@ def deliver(
         UnknownRunError: There is no such run.
         BadInputError: The content cannot be sent.
         IdempotencyKeyReusedError: The key belongs to another message to this run.
+        NewerCheckpointError: It has ended, and a later version of this package has saved it.
         IllegalTransitionError: The run has failed in the middle of a turn: resume it first.
     """
     stored = _checked(content)
@@ -100,6 +101,7 @@ def _sent_before(run: Run, content: Any, key: str | None, alias: str) -> Steerin
 
 
 def _continue(run: Run, content: Any, alias: str) -> None:
+    run.check_readable()
     open_calls = ToolCall.objects.using(alias).filter(run=run).exclude(status=str(CallStatus.DONE))
     if open_calls.exclude(effect="limit").exists():
         raise IllegalTransitionError(

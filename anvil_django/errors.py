@@ -145,6 +145,7 @@ class NewerCheckpointError(AnvilError):
     """The checkpoint was written by a newer version of anvil_django."""
 
     code = "newer_checkpoint"
+    http_status = 409
 
     def __init__(self, found: Any, known: int) -> None:
         super().__init__(

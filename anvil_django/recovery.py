@@ -87,7 +87,7 @@ def ring_again(limit: int) -> int:
         How many it was.
     """
     due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=database_now())
-    queued = Run.objects.filter(due, status=str(RunStatus.QUEUED))
+    queued = Run.objects.readable().filter(due, status=str(RunStatus.QUEUED))
     oldest = queued.order_by(F("ticket_at").asc(nulls_first=True), "id")[:limit]
     return sum(_put_back(run) for run in list(oldest))
 
@@ -112,7 +112,8 @@ def _interrupted(run_id: str | None, agent: str | None, failed: bool) -> Iterato
     if failed:
         groups.append(("it failed", Q(status=str(RunStatus.FAILED))))
     for why, condition in groups:
-        runs = Run.objects.filter(condition).order_by("id")
+        # Those of a newer version are its own workers' to find.
+        runs = Run.objects.readable().filter(condition).order_by("id")
         if run_id is not None:
             runs = runs.filter(run_id=run_id)
         if agent is not None:

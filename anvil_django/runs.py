@@ -17,7 +17,7 @@ from django.db.models import Q
 from . import endings, history, queue
 from .agents import Agent, get_agent
 from .boundaries import reach
-from .checkpoint import AgentCheckpoint, AgentResult
+from .checkpoint import CHECKPOINT_VERSION, AgentCheckpoint, AgentResult
 from .clock import get_clock
 from .conf import get_settings
 from .continuing import deliver, say
@@ -59,6 +59,10 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+LEFT_ALONE = (
+    "Waits for a worker with a newer anvil_django: it was saved by one, and a worker that reads checkpoints "
+    "up to version {known} left it alone."
+)
 AGENT_MISSING_RETRY = 30.0
 """Seconds until a run whose agent this process does not know is offered to a worker again."""
 
@@ -165,11 +169,13 @@ def advance_slice(run_id: str, *, should_stop: Callable[[], bool] | None = None)
     """Advance the run under a lease until it ends, waits, or its slice is over.
 
     Returns:
-        Where it stands now; None when it could not be taken: it is held, not due, or not queued.
+        Where it stands now; None when it could not be taken: it is held, not due, not queued, or saved by a
+        later version of this package.
     """
     store = DjangoStateStore()
     claimed = store.claim(run_id, owner_name(), get_settings().lease_seconds)
     if claimed is None:
+        _note_if_newer(run_id, store.alias)
         return None
     checkpoint, lease = claimed
     try:
@@ -185,6 +191,17 @@ def advance_slice(run_id: str, *, should_stop: Callable[[], bool] | None = None)
     if checkpoint.status is RunStatus.QUEUED:
         _ring_when_due(checkpoint, store.alias)
     return AgentResult.of(checkpoint)
+
+
+def _note_if_newer(run_id: str, alias: str) -> None:
+    """Say, once for each run, that a worker of this version met it and left it alone."""
+    newer = Run.objects.using(alias).filter(
+        run_id=run_id, status=str(RunStatus.QUEUED), checkpoint_version__gt=CHECKPOINT_VERSION
+    )
+    why = LEFT_ALONE.format(known=CHECKPOINT_VERSION)
+    # The ticket is used up: without one, the next sweep of a newer worker finds the run.
+    if newer.exclude(error=why).update(error=why, ticket_at=None):
+        logger.warning("left alone: a newer anvil_django has saved this run", extra={"run_id": run_id})
 
 
 def _advance(
@@ -267,8 +284,11 @@ def cancel(run_id: str, *, by: str = "") -> Run:
     Raises:
         UnknownRunError: There is no such run.
         IllegalTransitionError: It is done.
+        NewerCheckpointError: Nobody advances it, and only a later version of this package could end it.
     """
     run = get(run_id)
+    if run.status in map(str, RESUMABLE):
+        run.check_readable()
     store = DjangoStateStore()
     if not store.request(run_id, "cancel", by=by):
         return _unless(run_id, RunStatus.CANCELLED)

@@ -166,6 +166,14 @@ class Migration(migrations.Migration):
                     "forked_at",
                     models.PositiveIntegerField(blank=True, null=True, verbose_name="forked after iteration"),
                 ),
+                (
+                    "checkpoint_version",
+                    models.PositiveSmallIntegerField(
+                        default=1,
+                        help_text="The format in which the run was last saved.",
+                        verbose_name="checkpoint version",
+                    ),
+                ),
                 ("token", models.PositiveBigIntegerField(default=0, verbose_name="fencing token")),
                 ("revision", models.PositiveBigIntegerField(default=0, verbose_name="revision")),
                 (

@@ -9,6 +9,8 @@ from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from ..checkpoint import CHECKPOINT_VERSION
+from ..errors import NewerCheckpointError
 from ..identity import RUN_ID_LENGTH
 from ..states import RunStatus
 from .agent_version import AgentVersion
@@ -38,6 +40,10 @@ class RunQuerySet(models.QuerySet["Run"]):
         """Runs that something can still happen to by itself or by a decision."""
         waiting = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUSPENDED, RunStatus.PAUSED)
         return self.filter(status__in=waiting)
+
+    def readable(self) -> RunQuerySet:
+        """Runs whose checkpoints this process can read; all others are left to newer ones."""
+        return self.filter(checkpoint_version__lte=CHECKPOINT_VERSION)
 
     def visible_to(self, user: Any) -> RunQuerySet:
         """Runs that ``user`` may see: their own, and all with the permission to view or to control runs."""
@@ -113,6 +119,11 @@ class Run(models.Model):
     )
     forked_at = models.PositiveIntegerField(_("forked after iteration"), null=True, blank=True)
 
+    checkpoint_version = models.PositiveSmallIntegerField(
+        _("checkpoint version"),
+        default=1,
+        help_text=_("The format in which the run was last saved."),
+    )
     token = models.PositiveBigIntegerField(_("fencing token"), default=0)
     revision = models.PositiveBigIntegerField(_("revision"), default=0)
     recoveries = models.PositiveIntegerField(_("recoveries without progress"), default=0)
@@ -163,6 +174,15 @@ class Run(models.Model):
         if self.status == str(RunStatus.RUNNING):
             return ""
         return self.error or str(WAITS_FOR.get(RunStatus(self.status), ""))
+
+    def check_readable(self) -> None:
+        """Refuse to touch a run that a newer process has saved.
+
+        Raises:
+            NewerCheckpointError: Its checkpoint is in a format that this process does not know.
+        """
+        if self.checkpoint_version > CHECKPOINT_VERSION:
+            raise NewerCheckpointError(self.checkpoint_version, CHECKPOINT_VERSION)
 
     def may_be_steered_by(self, user: Any) -> bool:
         """Whether ``user`` may cancel, pause and resume it: the owner, and whoever has the permission."""

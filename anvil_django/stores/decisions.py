@@ -75,6 +75,7 @@ def record(
     same answer; whoever changes them begins a new round.
 
     Raises:
+        NewerCheckpointError: A later version of this package has saved the run.
         AlreadyDecidedError: Somebody was faster, or this person has agreed already.
         ApprovalExpiredError: Its time is over.
         ClaimedError: Somebody else than ``user`` is reading it.
@@ -85,6 +86,7 @@ def record(
         # The run's row is locked first, here as in every save: two people who decide the last two calls of a
         # turn at once must not each see the other's still open.
         run = Run.objects.using(alias).select_for_update().get(pk=approval.run_id)
+        run.check_readable()
         now = Approval.objects.using(alias).get(pk=approval.pk)
         if decision.approved and now.digest != approval.digest and _is_pending(now):
             raise ChangedSinceReadError(now.tool)

@@ -168,6 +168,7 @@ class DjangoStateStore(StateStore):
         expired = Q(status=str(RunStatus.RUNNING)) & (Q(lease_until=None) | Q(lease_until__lt=now))
         taken = (
             self._runs()
+            .readable()
             .filter(Q(run_id=run_id) & (queued | expired))
             .update(
                 # In this order: MariaDB evaluates each assignment with the new values of those before it.

@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import exactjson
 from ..calls import Decision, ToolCall
-from ..checkpoint import AgentCheckpoint, MessageMeta
+from ..checkpoint import CHECKPOINT_VERSION, AgentCheckpoint, MessageMeta
 from ..cost import Usage
 from ..history import final_text, results_message
 from ..limits import Limits
@@ -44,6 +44,7 @@ def run_values(checkpoint: AgentCheckpoint) -> dict[str, Any]:
         "container": exactjson.dumps(checkpoint.container) if checkpoint.container else "",
         "message_count": len(checkpoint.messages),
         "attempt": checkpoint.attempt,
+        "checkpoint_version": CHECKPOINT_VERSION,
         "revision": checkpoint.revision + 1,
     }
 
@@ -127,7 +128,12 @@ def approval_row(
 
 
 def read_checkpoint(run: Run) -> AgentCheckpoint:
-    """The checkpoint of a run, whose ``version`` should be loaded with it."""
+    """The checkpoint of a run, whose ``version`` should be loaded with it.
+
+    Raises:
+        NewerCheckpointError: It was saved by a later version of this package.
+    """
+    run.check_readable()
     rows = _read_calls(run)
     calls = [call for call in rows if call.effect != "limit"]
     messages, open_calls = _read_messages(run, calls)
