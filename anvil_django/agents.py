@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
@@ -14,7 +14,7 @@ from .conf import get_settings
 from .cost import is_priced
 from .errors import AgentDefinitionError, AgentNotAllowedError, UnknownAgentError
 from .limits import Limits
-from .tools import Tool, adapt
+from .tools import ServerTool, Tool, adapt
 
 RESERVED_PARAMS = frozenset({"model", "max_tokens", "messages", "system", "tools", "stream", "cache_control"})
 
@@ -28,6 +28,8 @@ class Agent:
         model: Model id, as the Messages API takes it.
         system: System prompt: a string or a list of text blocks.
         tools: Functions made with ``@tool``, the SDK's ``@beta_tool`` objects, or server-tool dicts.
+        retired: Tools that new runs are no longer offered. Runs that began with them can still call them, by
+            the name they had, until the last such run has ended.
         description: One sentence for people who may start it.
         max_tokens: Most tokens of one answer.
         max_iterations: Most model calls over the whole life of a run.
@@ -49,6 +51,7 @@ class Agent:
     model: str
     system: str | Sequence[Mapping[str, Any]] = ""
     tools: Sequence[Any] = ()
+    retired: Sequence[Any] = ()
     description: str = ""
     max_tokens: int = 16_000
     max_iterations: int = 50
@@ -80,7 +83,7 @@ class Agent:
                 "give them as the agent's own fields."
             )
         self.limits.check(self.name)
-        names = [t.name for t in map(adapt, self.tools) if isinstance(t, Tool)]
+        names = [t.name for t in self._adapted() if isinstance(t, Tool)]
         if doubled := sorted({n for n in names if names.count(n) > 1}):
             raise AgentDefinitionError(f"Agent {self.name!r} has two tools named {', '.join(doubled)}.")
 
@@ -99,7 +102,10 @@ class Agent:
     @cached_property
     def callable_tools(self) -> dict[str, Tool]:
         """The tools this process can run, by name."""
-        return {t.name: t for t in map(adapt, self.tools) if isinstance(t, Tool)}
+        return {t.name: t for t in self._adapted() if isinstance(t, Tool)}
+
+    def _adapted(self) -> Iterator[Tool | ServerTool]:
+        return map(adapt, (*self.tools, *self.retired))
 
     def cost_so_far(self) -> Decimal | None:
         """What a new run has cost: nothing, or None when a cost limit is set and the price is not known.

@@ -131,7 +131,8 @@ class AnswerReader:
             except InvalidToolInput as exc:
                 call.finish(Outcome.REFUSED, exc.message, is_error=True)
                 return
-            # The verdict is stored with the call and never asked again.
+            # A yes is stored with the call and never asked again; a no is, by whoever takes the run over
+            # before the call has begun: it may run other code.
             gate = tool.gate(arguments, self.context(call))
             if gate.required:
                 ask(call, tool, {"reason": gate.reason} if gate.reason else None)

@@ -78,6 +78,7 @@ class Effects(ABC):
         self._pause = 0.0
         # A call whose start is stored and that has not begun, and what it was before.
         self._intent: tuple[ToolCall, Begun] | None = None
+        self._judged: set[str] = set()  # Calls that the tools of this process were asked about.
         self._happened: list[Event] = []  # Told only once it is stored.
 
     @abstractmethod
@@ -136,6 +137,7 @@ class Effects(ABC):
             return
         reach("model.answered")
         self._reader.apply(checkpoint, answer, self._used_ids)
+        self._judged.update(call.call_id for call in checkpoint.calls)
         self._dirty = self._progress = True
         self._happened.append(
             IterationFinished(checkpoint.iterations, checkpoint.total_usage, checkpoint.total_cost_usd)
@@ -169,14 +171,7 @@ class Effects(ABC):
             checkpoint.status = RunStatus.QUEUED
 
     def _run_tool(self, call: ToolCall) -> Generator[Event, None, None]:
-        tool = self.agent.callable_tools.get(call.name)
-        if tool is None:
-            if call.status is CallStatus.STARTED and call.effect == "external":
-                call.finish(Outcome.UNKNOWN, UNKNOWN, is_error=True)
-            else:
-                call.finish(Outcome.REFUSED, f"Tool {call.name!r} not found.", is_error=True)
-            self._finished(call)
-            return
+        tool = self.agent.callable_tools[call.name]
         yield ToolStarted(call.call_id, call.name, call.arguments)
         self._intent = None
         self.store.refresh_connections()
@@ -193,7 +188,7 @@ class Effects(ABC):
         tool = self.agent.callable_tools[call.name]
         try:
             arguments = tool.validate(call.arguments)
-        except InvalidToolInput as exc:  # The tool's signature changed since the call was stored.
+        except InvalidToolInput as exc:  # They fitted a moment ago: a validator of the site's own may change.
             return ToolOutcome(kind="failed", content=exc.message)
         return tool.run(arguments, self._context(call), result_limit=self._settings.result_limit)
 

@@ -11,8 +11,9 @@ from .boundaries import reach
 from .calls import ToolCall
 from .checkpoint import AgentResult
 from .clock import get_clock
+from .deployed import as_deployed
 from .effects import Begun, Effect, Effects
-from .errors import DecisionError
+from .errors import DecisionError, UnknownAgentError
 from .events import Done, Event, Suspended
 from .states import TERMINAL, CallStatus, Outcome, RunStatus
 from .steps import (
@@ -26,6 +27,7 @@ from .steps import (
     Finish,
     RaiseLimit,
     RunTool,
+    Step,
     Wait,
     needs_intent,
     next_step,
@@ -82,6 +84,10 @@ class Loop(Effects):
     # Between two effects.
 
     def _advance(self) -> Generator[Event, None, None]:
+        if self.checkpoint.error_code == UnknownAgentError.code:
+            # Noted by a worker that did not know the agent; this one does.
+            self.checkpoint.error_code, self.checkpoint.attempt = "", 0
+            self.checkpoint.next_attempt_at = None
         if self.checkpoint.recoveries > self._settings.max_recoveries:
             endings.fail_as_poison(self.checkpoint)
             self._dirty = True
@@ -108,7 +114,7 @@ class Loop(Effects):
         while checkpoint.status is RunStatus.RUNNING:
             step = next_step(checkpoint)
             if isinstance(step, RunTool):
-                self._refresh_effect(step.call)
+                step = self._as_deployed(step)
             if isinstance(step, (CallModel, RunTool)):
                 return step
             self._dirty = True
@@ -118,8 +124,8 @@ class Loop(Effects):
                         checkpoint.rejected.append(call.subject)
                     call.finish(outcome, as_content(content, self._settings.result_limit), is_error=is_error)
                     checkpoint.touch(call)
-                case AskPerson(call, kind):
-                    ask(call, self.agent.callable_tools.get(call.name), None, kind)
+                case AskPerson(call, kind, payload):
+                    ask(call, self.agent.callable_tools.get(call.name), payload, kind)
                     checkpoint.touch(call)
                 case AskLimit(reached, used):
                     checkpoint.touch(ask_for_more(checkpoint, self.agent, reached, used))
@@ -145,12 +151,19 @@ class Loop(Effects):
             question.finish(Outcome.ANSWERED, f"{question.name} was raised by {more}.")
         self.checkpoint.touch(question)
 
-    def _refresh_effect(self, call: ToolCall) -> None:
+    def _as_deployed(self, step: RunTool) -> Step:
         """A call that is about to start runs as the tool is now, not as it was when it was asked for."""
-        tool = self.agent.callable_tools.get(call.name)
+        call, tool = step.call, self.agent.callable_tools.get(step.call.name)
+        found: Step = step
+        if call.call_id not in self._judged:
+            found = as_deployed(call, self.checkpoint.token, tool, self._context(call))
+            self._judged.add(call.call_id)
+        if isinstance(found, AnswerCall):
+            return found
         if tool is not None and (call.effect, call.on_interrupt) != (tool.effect, tool.on_interrupt):
             call.effect, call.on_interrupt = tool.effect, tool.on_interrupt
             self.checkpoint.touch(call)
+        return found
 
     def _commit(self, step: Effect | None) -> Effect | None:
         """Save what is new, with the intent of the next step; the step to perform, or None to end here."""
@@ -223,7 +236,7 @@ class Loop(Effects):
 
     def _intended(self, step: Effect | None) -> ToolCall | None:
         """The call whose start has to be stored before ``step`` is performed."""
-        if not isinstance(step, RunTool) or step.call.name not in self.agent.callable_tools:
+        if not isinstance(step, RunTool):
             return None
         return step.call if needs_intent(step.call, self.checkpoint.token) else None
 

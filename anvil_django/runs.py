@@ -246,6 +246,7 @@ def _without_agent(checkpoint: AgentCheckpoint, exc: UnknownAgentError) -> None:
         checkpoint.next_attempt_at = get_clock().now() + timedelta(seconds=AGENT_MISSING_RETRY)
     else:
         checkpoint.status = RunStatus.PAUSED
+        checkpoint.error = f"{exc.message} Then resume the run."
 
 
 class Slice:

@@ -62,6 +62,7 @@ class AskPerson:
 
     call: ToolCall
     kind: ApprovalKind
+    payload: Any = None
 
 
 @dataclass(frozen=True)
