@@ -212,6 +212,35 @@ _LEFT_OUT = {
 }
 
 
+IN_FLIGHT = {
+    "newer_checkpoint": "W010",
+    "unknown_agent": "W011",
+    "tool_gone": "W012",
+    "arguments_unfit": "W013",
+    "tool_offered": "W014",
+}
+"""The number of the warning, by the code of a finding."""
+
+
+@register(Tags.database)
+def check_runs_in_flight(databases: Any = None, **kwargs: Any) -> list[CheckMessage]:
+    """The runs that have not ended can be finished by this code: to be asked before its workers start."""
+    from . import inflight
+    from .models import Run
+
+    if _cannot_ask(databases, Run):
+        return []
+    try:
+        with transaction.atomic(using=router.db_for_read(Run)):
+            found = list(inflight.find())
+    except DatabaseError:
+        return []
+    return [
+        checks.Warning(finding.problem, hint=finding.fix, id=f"anvil_django.{IN_FLIGHT[finding.code]}")
+        for finding in found
+    ]
+
+
 def _cannot_ask(databases: Any, model: Any) -> bool:
     """Whether a database check may not look at the table of ``model``, or has nothing to go by."""
     return router.db_for_read(model) not in (databases or []) or bool(
