@@ -77,6 +77,10 @@ test-browser: $(VENV)/.browser-ready ## Run the tests that drive a real browser 
 test-fuzz: $(VENV)/.fuzz-ready ## Send the REST API what its document allows, and what it does not
 	ANVIL_FUZZ_REQUIRED=1 $(PY) -m pytest tests/test_api_fuzz.py$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
+.PHONY: bench-lists
+bench-lists: $(VENV)/.test-ready $(if $(filter postgres,$(DB)),$(VENV)/.postgres-ready) $(if $(filter mariadb,$(DB)),$(VENV)/.mysql-ready) ## Time each list in a small and in a large table (DB=postgres)
+	$(PY) -m benchmarks.lists --db $(or $(DB),sqlite)$(if $(BENCH_ARGS), $(BENCH_ARGS))
+
 .PHONY: screenshots
 screenshots: $(VENV)/.browser-ready ## Take the pictures of the docs anew
 	ANVIL_BROWSER_REQUIRED=1 ANVIL_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser

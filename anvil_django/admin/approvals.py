@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from django.contrib import admin
-from django.db.models import Case, F, Prefetch, QuerySet, Value, When
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
@@ -16,22 +16,15 @@ from ..states import ApprovalStatus
 from .bulk import BulkActionsMixin
 from .case_page import CasePageMixin
 from .columns import CaseColumnsMixin
-from .filters import AgentFilter, ClaimFilter, ForMeFilter, StatusFilter, ToolFilter
+from .filters import AgentFilter, ChoiceFilter, ClaimFilter, ForMeFilter, StatusFilter, ToolFilter
 from .readonly import ReadOnlyMixin
 from .waiting import waiting
 
 DETAILS = ("kind", "requested_at", "expires_at", "decided_at", "used_at", "call_id_text", "digest")
-PENDING = When(status=str(ApprovalStatus.PENDING), then=Value(0))
-
-
-class RunAgentFilter(AgentFilter):
-    """By the agent of the run."""
-
-    field = "run__agent"
 
 
 class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, ReadOnlyMixin):
-    """Approvals: what waits, the oldest at the top."""
+    """Approvals: what waits, the oldest at the top; by choice what was decided, the latest at the top."""
 
     list_display = (
         "sentence",
@@ -45,13 +38,8 @@ class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, Read
         "claimant",
         "for_whom",
     )
-    list_filter = (StatusFilter, ForMeFilter, ClaimFilter, "kind", RunAgentFilter, ToolFilter)
+    list_filter = (StatusFilter, ForMeFilter, ClaimFilter, ("kind", ChoiceFilter), AgentFilter, ToolFilter)
     search_fields = ("tool", "run__run_id", "run__agent", "run__user_name")
-    # Pending before decided; among pending the one that has waited longest, among decided the latest.
-    ordering = (
-        Case(PENDING, default=Value(1)),
-        Case(When(status=str(ApprovalStatus.PENDING), then=F("id")), default=-F("id")),
-    )
     actions = ("approve", "reject", "answer", "claim", "release")
     change_list_template = "admin/anvil_django/approval/change_list.html"
     change_form_template = "admin/anvil_django/approval/change_form.html"
@@ -74,6 +62,14 @@ class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, Read
         earlier = Prefetch("decisions", Decision.objects.defer("reason", "edited_input"))
         rows = super().get_queryset(request).select_related("run", "call").prefetch_related(earlier)
         return rows.defer("payload", "call__result", "run__metadata", "run__limits", "run__container")
+
+    def get_ordering(self, request: HttpRequest) -> Any:
+        """Of what waits the oldest first, of all else the latest: both as an index has them."""
+        return ("id",) if _shows_what_waits(request) else ("-id",)
+
+    def get_sortable_by(self, request: HttpRequest) -> Any:
+        """Any column of what waits; the history only by time, since it is too long to be sorted."""
+        return super().get_sortable_by(request) if _shows_what_waits(request) else ("sentence",)
 
     def get_list_display(self, request: HttpRequest) -> Any:
         """With the status, where not all rows have the same."""
@@ -99,6 +95,11 @@ class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, Read
         """With the number of cases that wait and the age of the oldest."""
         context = {"waiting": waiting(request.user, self.admin_site.name), **(extra_context or {})}
         return super().changelist_view(request, context)
+
+
+def _shows_what_waits(request: HttpRequest) -> bool:
+    pending = str(ApprovalStatus.PENDING)
+    return (request.GET.get(StatusFilter.parameter_name) or pending) == pending
 
 
 class ApprovalAdmin(ApprovalAdminMixin, admin.ModelAdmin):  # type: ignore[type-arg]

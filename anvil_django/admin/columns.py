@@ -52,10 +52,10 @@ class CaseColumnsMixin(Base):
             return _("time is over: counts as a no")
         return approval.get_status_display()
 
-    @admin.display(description=_("agent"), ordering="run__agent")
+    @admin.display(description=_("agent"), ordering="agent")
     def agent(self, approval: Approval) -> SafeString:
         """Whose call it is."""
-        return visible(approval.run.agent)
+        return visible(approval.agent)
 
     @admin.display(description=_("tool"), ordering="tool")
     def tool_name(self, approval: Approval) -> SafeString:

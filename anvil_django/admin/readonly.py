@@ -19,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from ..compat import CHANGE_FORM_ACTIONS
+from .paging import OnlySortableMixin, ShortPaginator
 
 if TYPE_CHECKING:
     Base = admin.ModelAdmin[Any]
@@ -74,7 +75,11 @@ class ReadOnlyMixin(Base):
 
     empty_value_display = "–"
     list_per_page = 50
+    # Nothing on a list may read the whole table.
+    paginator = ShortPaginator
     show_full_result_count = False
+    show_facets = admin.ShowFacets.NEVER
+    change_list_template = "admin/anvil_django/change_list.html"
     change_form_template = "admin/anvil_django/change_form.html"
 
     class Media:
@@ -91,6 +96,11 @@ class ReadOnlyMixin(Base):
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """History stays."""
         return False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> Any:
+        """The list of the host's admin, sorted by nothing but its sortable columns."""
+        base = super().get_changelist(request, **kwargs)
+        return type(base.__name__, (OnlySortableMixin, base), {})
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """All fields shown."""

@@ -20,7 +20,7 @@ from ..models import Run
 from ..reviewers import name_of
 from ..states import RESUMABLE, UNFINISHED, RunStatus, sources
 from . import cases, conversation
-from .filters import AgentFilter
+from .filters import AgentFilter, ChoiceFilter
 from .readonly import Outcomes, ReadOnlyMixin
 from .rendering import pretty_json, visible
 
@@ -58,9 +58,11 @@ class RunAdminMixin(ReadOnlyMixin):
 
     list_display = ("run_id", "agent", "status", "why", "started_by", "cost", "created_at")
     # No date hierarchy: it would read the dates of all runs for every page.
-    list_filter = ("status", AgentFilter, "created_at")
+    list_filter = (("status", ChoiceFilter), AgentFilter, "created_at")
     search_fields = ("run_id", "user_name")
     ordering = ("-id",)
+    # What an index has in order; a click on another column would sort all runs there are.
+    sortable_by = ("run_id", "created_at")
     actions = ("cancel", "pause", "resume")
     change_form_template = "admin/anvil_django/run/change_form.html"
     fieldsets = (

@@ -6,8 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db.models import Q, QuerySet
+from django.utils.dateparse import parse_datetime
+from django.utils.timezone import is_aware
 from rest_framework import serializers
 from rest_framework.exceptions import NotFound, ValidationError
 from rest_framework.filters import BaseFilterBackend
@@ -28,7 +31,9 @@ ALL = "all"
 class NewestFirst(CursorPagination):
     """Pages by id, newest first: a page costs the same however long the list is.
 
-    Ids are given in the order of creation, so this is also the order by time, and needs no other index.
+    Ids are given in the order of creation, so this is also the order by time, and every filter's index ends
+    with the id. Only a list between two times is ordered by the time itself: an index finds its beginning,
+    which the ids do not tell.
     """
 
     ordering = "-id"
@@ -46,7 +51,10 @@ class NewestFirst(CursorPagination):
     def get_ordering(self, request: Request, queryset: QuerySet[Any], view: APIView) -> tuple[str, ...]:
         """``?ordering=``, where the view lets itself be turned round."""
         orderings: dict[str, str] = getattr(view, "orderings", {})
-        return (orderings.get(request.query_params.get("ordering", ""), self.ordering),)
+        ordering = orderings.get(request.query_params.get("ordering", ""), self.ordering)
+        if orderings and any(name in request.query_params for name in BETWEEN):
+            return (ordering.replace("id", "created_at"), ordering)
+        return (ordering,)
 
     def decode_cursor(self, request: Request) -> Cursor | None:
         """Where the page begins.
@@ -60,9 +68,23 @@ class NewestFirst(CursorPagination):
         except NotFound:
             raise wrong from None
         # The position goes into a query as it is.
-        if cursor is not None and not re.fullmatch("[0-9]{1,18}", str(cursor.position or 0)):
+        is_position = _is_time if len(self.ordering) > 1 else _is_id
+        if cursor is not None and cursor.position is not None and not is_position(str(cursor.position)):
             raise wrong
         return cursor
+
+
+def _is_id(position: str) -> bool:
+    return re.fullmatch("[0-9]{1,18}", position) is not None
+
+
+def _is_time(position: str) -> bool:
+    try:
+        time = parse_datetime(position)
+    except ValueError:
+        return False
+    # Not so near the ends of the calendar that another time zone is beyond them.
+    return time is not None and 1 < time.year < 9999 and is_aware(time) == settings.USE_TZ
 
 
 class OldestFirst(NewestFirst):
@@ -71,6 +93,8 @@ class OldestFirst(NewestFirst):
     ordering = "id"
 
 
+BETWEEN = {"created_after": "created_at__gte", "created_before": "created_at__lt"}
+"""The filters between two times."""
 ORDERINGS = {"-created": "-id", "created": "id"}
 """What runs can be ordered by."""
 
@@ -108,41 +132,53 @@ class ApprovalQuery(serializers.Serializer[Any]):
     decidable = serializers.BooleanField(required=False)
 
 
-RUN_COLUMNS = {
-    "agent": "agent",
-    "stop_reason": "stop_reason",
-    "created_after": "created_at__gte",
-    "created_before": "created_at__lt",
-}
+RUN_COLUMNS = ("agent", "stop_reason")
 """The filters of runs that compare a column."""
 
 
 class RunFilter(BaseFilterBackend):
     """The filters of ``RunQuery``."""
 
-    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: APIView) -> QuerySet[Any]:
+    def filter_queryset(self, request: Request, queryset: Any, view: APIView) -> Any:
         """The runs asked for."""
         found = asked(RunQuery, request)
         if creator := found.get("creator"):
-            name = get_user_model().USERNAME_FIELD
-            mine = {"user": request.user} if creator == "me" else {f"user__{name}": creator}
-            queryset = queryset.filter(**mine)
-        if statuses := found.get("status"):
-            queryset = queryset.filter(status__in=sorted(statuses))
-        return queryset.filter(
-            **{column: found[name] for name, column in RUN_COLUMNS.items() if name in found}
-        )
+            user = request.user.pk if creator == "me" else _named(creator)
+            queryset = queryset.none() if user is None else queryset.having("user", user)
+        for column in RUN_COLUMNS:
+            if column in found:
+                queryset = queryset.having(column, found[column])
+        statuses = sorted(found.get("status", ()))
+        if len(statuses) == 1:
+            queryset = queryset.having("status", statuses[0])
+        elif statuses:
+            queryset = queryset.filter(status__in=statuses)
+        return queryset.filter(**{lookup: found[name] for name, lookup in BETWEEN.items() if name in found})
 
 
-COLUMNS = {"kind": "kind", "agent": "run__agent", "tool": "tool", "run_id": "run__run_id"}
+def _named(username: str) -> Any:
+    """The key of an account or None, looked up first: across a join no index has the runs in order."""
+    people = get_user_model()._default_manager.filter(**{get_user_model().USERNAME_FIELD: username})
+    return people.values_list("pk", flat=True).first()
+
+
+COLUMNS = ("agent", "tool", "kind")
 """The filters of approvals that compare a column."""
 
-QUEUES: dict[str, Callable[[Any], QuerySet[Approval]]] = {
-    "mine": lambda user: reviewers.claimed().filter(claimed_by=user.pk),
-    "unclaimed": lambda user: Approval.objects.exclude(pk__in=reviewers.claimed().values("pk")),
-    "decidable": reviewers.decidable,
+QUEUES: dict[str, Callable[[Any], Q]] = {
+    "mine": lambda user: _among(reviewers.claimed().filter(claimed_by=user.pk)),
+    "unclaimed": lambda user: ~_among(reviewers.claimed()),
+    "decidable": lambda user: _among(reviewers.decidable(user)),
 }
-"""Those that are about a person and the present."""
+"""Those that are about a person and the present; each reads only what waits."""
+
+
+WAITING = {"mine": True, "unclaimed": False, "decidable": True}
+"""Which of them only a case that waits can be."""
+
+
+def _among(cases: QuerySet[Approval]) -> Q:
+    return Q(pk__in=cases.values("pk"))
 
 
 class ApprovalFilter(BaseFilterBackend):
@@ -151,17 +187,25 @@ class ApprovalFilter(BaseFilterBackend):
     ``mine``, ``unclaimed`` and ``decidable`` are about the caller and the present; false is their opposite.
     """
 
-    def filter_queryset(self, request: Request, queryset: QuerySet[Any], view: APIView) -> QuerySet[Any]:
+    def filter_queryset(self, request: Request, queryset: Any, view: APIView) -> Any:
         """The approvals asked for; a single one is found whatever became of it."""
         if getattr(view, "action", None) != "list":
             return queryset
         query = asked(ApprovalQuery, request)
-        if query["status"] != ALL:
-            queryset = queryset.filter(status=query["status"])
-        queryset = queryset.filter(**{COLUMNS[name]: query[name] for name in COLUMNS if name in query})
+        if any(query.get(name) is wanted for name, wanted in WAITING.items()):
+            queryset = queryset.pending()
+        if query["status"] == str(ApprovalStatus.PENDING):
+            queryset = queryset.pending()
+        elif query["status"] != ALL:
+            queryset = queryset.having("status", query["status"])
+        if "run_id" in query:
+            queryset = queryset.filter(run__run_id=query["run_id"])
+        for column in COLUMNS:
+            if column in query:
+                queryset = queryset.having(column, query[column])
         for name, cases in QUEUES.items():
             if name in query:
-                found = Q(pk__in=cases(request.user).values("pk"))
+                found = cases(request.user)
                 queryset = queryset.filter(found if query[name] else ~found)
         return queryset
 

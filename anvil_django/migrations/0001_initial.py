@@ -201,6 +201,7 @@ class Migration(migrations.Migration):
                     "user",
                     models.ForeignKey(
                         blank=True,
+                        db_index=False,
                         null=True,
                         on_delete=django.db.models.deletion.SET_NULL,
                         related_name="+",
@@ -429,6 +430,7 @@ class Migration(migrations.Migration):
                         blank=True, max_length=64, null=True, unique=True, verbose_name="open key"
                     ),
                 ),
+                ("agent", anvil_django.models.fields.ExactCharField(max_length=100, verbose_name="agent")),
                 (
                     "kind",
                     models.CharField(
@@ -634,6 +636,18 @@ class Migration(migrations.Migration):
             model_name="run",
             index=models.Index(fields=["agent", "id"], name="anvil_run_agent"),
         ),
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(fields=["user", "id"], name="anvil_run_user"),
+        ),
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(fields=["stop_reason", "id"], name="anvil_run_stop_reason"),
+        ),
+        migrations.AddIndex(
+            model_name="run",
+            index=models.Index(fields=["created_at", "id"], name="anvil_run_created"),
+        ),
         migrations.AddConstraint(
             model_name="run",
             constraint=models.UniqueConstraint(
@@ -723,6 +737,18 @@ class Migration(migrations.Migration):
         migrations.AddIndex(
             model_name="approval",
             index=models.Index(fields=["status", "id"], name="anvil_approval_status"),
+        ),
+        migrations.AddIndex(
+            model_name="approval",
+            index=models.Index(fields=["agent", "id"], name="anvil_approval_agent"),
+        ),
+        migrations.AddIndex(
+            model_name="approval",
+            index=models.Index(fields=["kind", "id"], name="anvil_approval_kind"),
+        ),
+        migrations.AddIndex(
+            model_name="approval",
+            index=models.Index(fields=["tool", "id"], name="anvil_approval_tool"),
         ),
         migrations.AddConstraint(
             model_name="approval",

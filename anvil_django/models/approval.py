@@ -10,6 +10,8 @@ from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 from ..states import AGREEING, ApprovalKind, ApprovalStatus, Verdict
+from .fields import ExactCharField
+from .lists import ListQuerySet
 from .run import Run
 from .tool_call import ToolCall
 
@@ -40,12 +42,12 @@ APPROVAL_STATUS_LABELS = {
 APPEND_ONLY = "Decisions are append-only: record another one instead."
 
 
-class ApprovalQuerySet(models.QuerySet["Approval"]):
+class ApprovalQuerySet(ListQuerySet["Approval"]):
     """Approvals by where they stand."""
 
     def pending(self) -> ApprovalQuerySet:
         """Approvals that nobody has decided yet."""
-        return self.filter(status=str(ApprovalStatus.PENDING))
+        return self.having("status", str(ApprovalStatus.PENDING), few=True)
 
 
 class Approval(models.Model):
@@ -58,6 +60,8 @@ class Approval(models.Model):
     # Set while the approval is pending, NULL afterwards: at most one pending approval per call, on every
     # database (MariaDB ignores conditional unique constraints).
     open_key = models.CharField(_("open key"), max_length=64, null=True, blank=True, unique=True)
+    # The run's, which never changes, so that a list by agent does not read through other agents' cases.
+    agent = ExactCharField(_("agent"), max_length=100)
     kind = models.CharField(
         _("kind"), max_length=16, choices=[(str(k), label) for k, label in KIND_LABELS.items()]
     )
@@ -104,7 +108,17 @@ class Approval(models.Model):
         verbose_name = _("approval")
         verbose_name_plural = _("approvals")
         ordering = ("-id",)
-        indexes = [models.Index(fields=["status", "id"], name="anvil_approval_status")]
+        # One for each filter of the lists, in the order of a page. A case is written a few times in its life,
+        # at the pace of people.
+        indexes = [
+            # What waits is found by it, however much was decided before.
+            models.Index(fields=["status", "id"], name="anvil_approval_status"),
+            # The next three are for the history of decided cases.
+            models.Index(fields=["agent", "id"], name="anvil_approval_agent"),
+            models.Index(fields=["kind", "id"], name="anvil_approval_kind"),
+            # Also the tools that there are to choose from, one look-up each.
+            models.Index(fields=["tool", "id"], name="anvil_approval_tool"),
+        ]
         constraints = [
             models.CheckConstraint(
                 condition=Q(status__in=[str(s) for s in ApprovalStatus]), name="anvil_approval_status_known"

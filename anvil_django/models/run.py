@@ -15,6 +15,7 @@ from ..identity import RUN_ID_LENGTH
 from ..states import RunStatus
 from .agent_version import AgentVersion
 from .fields import ExactCharField
+from .lists import ListQuerySet
 
 STATUS_LABELS = {
     RunStatus.QUEUED: _("queued"),
@@ -33,7 +34,7 @@ WAITS_FOR = {
 CONTROL_PERMISSION = "anvil_django.control_run"
 
 
-class RunQuerySet(models.QuerySet["Run"]):
+class RunQuerySet(ListQuerySet["Run"]):
     """Runs by where they stand."""
 
     def unfinished(self) -> RunQuerySet:
@@ -50,7 +51,7 @@ class RunQuerySet(models.QuerySet["Run"]):
         # Whoever may steer any run has to see which: as in the admin, where changing implies viewing.
         if user.has_perm("anvil_django.view_run") or user.has_perm(CONTROL_PERMISSION):
             return self
-        return self.filter(user=user) if user.is_authenticated else self.none()
+        return self.having("user", user.pk) if user.is_authenticated else self.none()
 
 
 class Run(models.Model):
@@ -71,6 +72,8 @@ class Run(models.Model):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
+        # An index below begins with it.
+        db_index=False,
     )
     user_key = ExactCharField(_("key of the user"), max_length=100, blank=True)
     user_name = models.CharField(_("name of the user"), max_length=200, blank=True)
@@ -141,9 +144,18 @@ class Run(models.Model):
         verbose_name = _("run")
         verbose_name_plural = _("runs")
         ordering = ("-id",)
+        # One for each filter of the lists, in the order of a page, so that it reads what it shows. None
+        # holds a column that a step changes: on PostgreSQL a save that changes no indexed column writes none.
         indexes = [
+            # Also what the sweep looks for.
             models.Index(fields=["status", "id"], name="anvil_run_status"),
             models.Index(fields=["agent", "id"], name="anvil_run_agent"),
+            # What a person may see, if only their own.
+            models.Index(fields=["user", "id"], name="anvil_run_user"),
+            # Written when the status changes too. Without it, who looks for a rare reason reads all runs.
+            models.Index(fields=["stop_reason", "id"], name="anvil_run_stop_reason"),
+            # Where a page between two times begins; written once.
+            models.Index(fields=["created_at", "id"], name="anvil_run_created"),
         ]
         constraints = [
             models.UniqueConstraint(fields=["user_key", "idempotency_key"], name="anvil_run_idempotency"),

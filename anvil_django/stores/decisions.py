@@ -31,8 +31,10 @@ from .rows import approval_row, read_decision
 
 def ask(run_pk: int, call: ToolCall, run_id: str, revision: int, alias: str) -> int:
     """Store the question about a call; the key of the approval."""
-    row = ToolCallRow.objects.using(alias).only("pk").get(run_id=run_pk, call_id=call.call_id)
-    approval = approval_row(run_pk, row.pk, call, run_id, revision, get_clock().now())
+    rows = ToolCallRow.objects.using(alias).filter(run_id=run_pk, call_id=call.call_id)
+    call_pk, agent = rows.values_list("pk", "run__agent").get()
+    approval = approval_row(run_pk, call_pk, call, run_id, revision, get_clock().now())
+    approval.agent = agent
     approval.save(using=alias, force_insert=True)
     signals.send_after_commit(signals.approval_requested, using=alias, sender=Approval, approval=approval)
     return approval.pk

@@ -314,14 +314,14 @@ def test_a_result_in_the_tools_place_cannot_be_left_out_and_is_told_to_the_agent
 # What is shown.
 
 
-def test_pending_cases_come_first_and_the_oldest_of_them_at_the_top(ask: Ask, rita: Any) -> None:
+def test_of_what_waits_the_oldest_is_at_the_top_and_of_all_cases_the_latest(ask: Ask, rita: Any) -> None:
     rows = [ask(f"DE-{n}") for n in range(4)]
     approvals.approve(rows[0], user=rita)
     approvals.approve(rows[2], user=rita)
     client = logged_in(rita)
     assert list(client.get(APPROVALS).context["cl"].result_list) == [rows[1], rows[3]]
     page = client.get(f"{APPROVALS}?status=all")
-    assert list(page.context["cl"].result_list) == [rows[1], rows[3], rows[2], rows[0]]
+    assert list(page.context["cl"].result_list) == rows[::-1]
 
 
 @pytest.mark.parametrize(
@@ -332,6 +332,7 @@ def test_the_queue_can_be_filtered_and_searched(ask: Ask, rita: Any, query: str)
     other = ask("OTHER", name="mail")
     approvals.approve(other, user=rita)
     Run.objects.filter(pk=other.run_id).update(agent="another")
+    Approval.objects.filter(pk=other.pk).update(agent="another")
     page = logged_in(rita).get(
         f"{APPROVALS}?status=all&{query}" if "status" not in query else f"{APPROVALS}?{query}"
     )

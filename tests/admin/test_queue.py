@@ -58,7 +58,7 @@ def test_the_queue_lists_what_waits_and_everything_else_by_choice(ask: Ask, rita
     client = logged_in(rita)
     assert shown(client) == [waiting]
     assert shown(client, "status=rejected") == [rejected]
-    assert shown(client, "status=all") == [waiting, rejected]
+    assert shown(client, "status=all") == [rejected, waiting]
     assert "<th" in client.get(f"{APPROVALS}?status=all").text
 
 
