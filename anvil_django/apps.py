@@ -1,5 +1,7 @@
 """The app: agents are discovered and signal handlers connected; no database is touched."""
 
+import os
+
 from django.apps import AppConfig
 from django.utils.translation import gettext_lazy as _
 
@@ -20,3 +22,15 @@ class AnvilConfig(AppConfig):
         autodiscover_modules("agents")
         queue.connect(self)
         notifications.connect()
+        if "ANVIL_KILL_AT" in os.environ:
+            _arm_kill_points()
+
+
+def _arm_kill_points() -> None:
+    # Nothing of ``testing`` is imported in a process that is not to be killed on purpose.
+    from django.conf import settings
+
+    from .conf import get_settings
+    from .testing.killpoints import arm
+
+    arm(os.environ, allowed=settings.DEBUG or get_settings().kill_points)

@@ -6,7 +6,9 @@ a ``FixedClock`` and move it by hand.
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 # CLOCK_BOOTTIME goes on while the machine sleeps; elsewhere than on Linux the next best is used.
@@ -27,6 +29,12 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         """Wait ``seconds``."""
         time.sleep(seconds)
+
+    def call_later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Call ``function`` after ``seconds``, in a thread of its own; the process does not wait for it."""
+        timer = threading.Timer(seconds, function)
+        timer.daemon = True
+        timer.start()
 
 
 class FixedClock(Clock):
@@ -49,6 +57,9 @@ class FixedClock(Clock):
 
     def sleep(self, seconds: float) -> None:
         self.advance(seconds)
+
+    def call_later(self, seconds: float, function: Callable[[], object]) -> None:
+        """Nothing: no thread of ours may wake up in the middle of some later test."""
 
 
 _clock: Clock = Clock()

@@ -71,6 +71,8 @@ class Settings:
     """USD per million tokens by model: (input, output, cache read, 5-minute write, 1-hour write)."""
     save_in_one_statement: bool = True
     """PostgreSQL: write a step in one statement; False: several in a transaction, as on other databases."""
+    kill_points: bool = False
+    """For tests: let the environment variable ANVIL_KILL_AT kill this process at a boundary."""
     page_size: int = 50
     """Rows of one page of the REST API."""
     events_poll_seconds: float = 1.0

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import logging
 import sys
-import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 from django.db import connections, transaction
 
+from .clock import get_clock
 from .conf import get_settings
 
 logger = logging.getLogger(__name__)
@@ -75,9 +75,7 @@ def ring_later(run_id: str, seconds: float, *, using: str) -> None:
         finally:
             connections.close_all()
 
-    timer = threading.Timer(seconds, late)
-    timer.daemon = True
-    timer.start()
+    get_clock().call_later(seconds, late)
 
 
 def name() -> str:

@@ -42,20 +42,8 @@ pytestmark = pytest.mark.django_db
 
 def die_at(boundary: str, run_id: str = "r", occurrence: int = 1) -> None:
     """Advance the run and die at the given occurrence of a boundary."""
-    with kill_at(None) as reached:
-        from anvil_django import boundaries
-
-        def hook(name: str) -> None:
-            if reached.killed_at:
-                raise Kill(name)
-            reached.names.append(name)
-            if reached.names.count(boundary) == occurrence:
-                reached.killed_at = name
-                raise Kill(name)
-
-        boundaries.set_hook(hook)
-        with pytest.raises(Kill):
-            tasks.advance(run_id)
+    with pytest.raises(Kill), kill_at(f"{boundary}#{occurrence}"):
+        tasks.advance(run_id)
 
 
 def run(run_id: str = "r") -> models.Run:

@@ -10,11 +10,11 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Group, Permission
 
-from anvil_django import Agent, ToolContext, boundaries, start_run, tasks, tool
+from anvil_django import Agent, ToolContext, start_run, tasks, tool
 from anvil_django.clock import FixedClock
 from anvil_django.models import Approval, Run, ToolCall
 from anvil_django.stores import DjangoStateStore
-from anvil_django.testing import Kill, ScriptedMessagesAPI, say, tool_call
+from anvil_django.testing import Kill, ScriptedMessagesAPI, kill_at, say, tool_call
 
 from .driving import results
 from .world import registered_agent, world
@@ -93,19 +93,8 @@ def go(run_id: str = "r", user: Any = None) -> Run:
 
 def crash_at(boundary: str) -> None:
     """Advance the run ``r`` and die at this boundary."""
-    reached: list[str] = []
-
-    def hook(name: str) -> None:
-        if reached or name == boundary:
-            reached.append(name)
-            raise Kill(name)
-
-    boundaries.set_hook(hook)
-    try:
-        with pytest.raises(Kill):
-            tasks.advance("r")
-    finally:
-        boundaries.set_hook(None)
+    with pytest.raises(Kill), kill_at(boundary):
+        tasks.advance("r")
 
 
 def ask_in_doubt(

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from anvil_django.testing.clocks import fixed_clock as fixed_clock
     from anvil_django.testing.conformance import StoreConformance as StoreConformance
     from anvil_django.testing.conversations import HistoryRules as HistoryRules
+    from anvil_django.testing.crashes import CrashReport as CrashReport
+    from anvil_django.testing.crashes import Scenario as Scenario
+    from anvil_django.testing.crashes import crash_everywhere as crash_everywhere
     from anvil_django.testing.fault import Fault as Fault
     from anvil_django.testing.history_rules import violations as violations
     from anvil_django.testing.killpoints import Kill as Kill
@@ -45,13 +48,16 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Billed": "server",
+    "CrashReport": "crashes",
     "Fault": "fault",
     "HistoryRules": "conversations",
     "Kill": "killpoints",
     "Request": "scripts",
+    "Scenario": "crashes",
     "ScriptedMessagesAPI": "server",
     "StoreConformance": "conformance",
     "Turn": "turns",
+    "crash_everywhere": "crashes",
     "fixed_clock": "clocks",
     "kill_at": "killpoints",
     "pause": "turns",
@@ -68,13 +74,16 @@ _HOMES = {
 
 __all__ = [
     "Billed",
+    "CrashReport",
     "Fault",
     "HistoryRules",
     "Kill",
     "Request",
+    "Scenario",
     "ScriptedMessagesAPI",
     "StoreConformance",
     "Turn",
+    "crash_everywhere",
     "fault",
     "fixed_clock",
     "kill_at",

@@ -123,6 +123,12 @@ class HistoryRules:
         #: Call ids and signatures the API gave out, and the conversation each is bound to.
         self._issued: dict[str, str] = {}
 
+    def forget(self) -> None:
+        """Know no conversation, as at the start."""
+        with self._lock:
+            self._conversations.clear()
+            self._issued.clear()
+
     def check(self, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> list[str]:
         """The sentences for one request; it is remembered when there are none."""
         # A copy: the caller may go on to change its own lists.

@@ -90,6 +90,11 @@ class Script:
             raise ValueError(f"The script for match={self.match!r} is a function; it cannot be added to.")
         self._turns.extend(turns)
 
+    def rewind(self) -> None:
+        """Play from the start again, with what precedes each turn; answers stay as they were rendered."""
+        self._cursor = 0
+        self._preceding.clear()
+
     def takes(self, request: Request) -> bool:
         return self.match is None or self.match in request.opening
 

@@ -128,6 +128,16 @@ class ScriptedMessagesAPI:
         """`add` for turns written one after another."""
         self.add(turns, match=match)
 
+    def rewind(self) -> None:
+        """Begin anew: no conversation is known, every script is played from its start, faults included.
+
+        What was found until now stays, and so do the requests.
+        """
+        self._rules.forget()
+        with self._lock:
+            for script in self._scripts:
+                script.rewind()
+
     # Running
 
     def start(self) -> Self:
