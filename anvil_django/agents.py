@@ -9,7 +9,7 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from . import exactjson
+from . import credentials, exactjson
 from .conf import get_settings
 from .cost import is_priced
 from .errors import AgentDefinitionError, AgentNotAllowedError, UnknownAgentError
@@ -81,6 +81,11 @@ class Agent:
             raise AgentDefinitionError(
                 f"Agent {self.name!r}: params may not contain {', '.join(sorted(taken))}; "
                 "give them as the agent's own fields."
+            )
+        if where := credentials.carried_by(self.params):
+            raise AgentDefinitionError(
+                f"Agent {self.name!r}: params.{where} is a credential, and params are stored with every run. "
+                "Give it to the client that ANVIL['CLIENT'] makes."
             )
         self.limits.check(self.name)
         names = [t.name for t in self._adapted() if isinstance(t, Tool)]

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .errors import AnvilError
-from .model_errors import ModelCallError
+from .model_errors import unconfigured
 
 if TYPE_CHECKING:
     import anthropic
@@ -66,8 +66,9 @@ def _make_client(settings: Settings) -> Any:
         return client.with_options(max_retries=0) if hasattr(client, "with_options") else client
     except AnvilError:
         raise
-    except Exception as exc:
-        raise ModelCallError("config", "not_configured", f"{type(exc).__name__}: {exc}") from exc
+    except Exception as exc:  # noqa: BLE001 (the site's own code)
+        # The site's own words may hold a key, and whatever is chained to an error ends up in some log.
+        raise unconfigured(exc) from None
 
 
 def reset_clients() -> Any:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import AgentDefinitionError, AnvilError
 from .events import Delta, TextDelta, ThinkingDelta
@@ -213,12 +216,13 @@ def _stream(
     client: Any, request: Mapping[str, Any], should_stop: Callable[[], bool] | None
 ) -> Generator[Delta, None, Answer]:
     with _opened(client, request) as stream:
+        classified = partial(_classified, client, stream)
         # Only the SDK's own steps run under _classified: what a watcher or should_stop raises is not ours.
-        with _classified(stream):
+        with classified():
             events = iter(stream)
         tool_json = _ToolJSON()
         while True:
-            with _classified(stream):
+            with classified():
                 event = next(events, None)
             if event is None:
                 break
@@ -230,7 +234,7 @@ def _stream(
                 yield TextDelta(event.text)
             elif kind == "thinking":
                 yield ThinkingDelta(event.thinking)
-        with _classified(stream):
+        with classified():
             answer = _read_answer(stream)
             if answer.stop_reason == "tool_use" and not tool_json.complete:
                 raise ModelCallError("retry", "bad_tool_json")
@@ -239,7 +243,7 @@ def _stream(
 
 @contextmanager
 def _opened(client: Any, request: Mapping[str, Any]) -> Iterator[Any]:
-    with _classified():
+    with _classified(client):
         manager = client.messages.stream(**request)
         stream = manager.__enter__()
     try:
@@ -251,7 +255,7 @@ def _opened(client: Any, request: Mapping[str, Any]) -> Iterator[Any]:
 
 
 @contextmanager
-def _classified(stream: Any = None) -> Iterator[None]:
+def _classified(client: Any, stream: Any = None) -> Iterator[None]:
     """Turn what the SDK raises into a ModelCallError that knows the request and what it used so far."""
     try:
         yield
@@ -259,9 +263,18 @@ def _classified(stream: Any = None) -> Iterator[None]:
         raise _about(error, stream)  # noqa: B904 (it is the error itself)
     except AnvilError:
         raise
-    except Exception as exc:
+    except Exception as exc:  # noqa: BLE001 (classified below)
         # The SDK's errors have no common root: a broken stream raises those of its HTTP library.
-        raise _about(classify(exc, answering=stream is not None), stream) from exc
+        found = classify(exc, answering=stream is not None, client=client)
+        if found.code == "unexpected":
+            # Where, but not what it says: that may hold a key, and so does not go with the error either.
+            logger.error("Model call failed with %s at %s", type(exc).__name__, _places(exc))
+        raise _about(found, stream) from None
+
+
+def _places(exc: Exception) -> str:
+    frames = traceback.extract_tb(exc.__traceback__)
+    return ", ".join(f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames)
 
 
 def _about(error: ModelCallError, stream: Any) -> ModelCallError:

@@ -10,11 +10,13 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from . import credentials
 from .errors import AnvilError
 
 if TYPE_CHECKING:
@@ -55,8 +57,8 @@ _SENTENCES = {
     "input, then start a new run.",
     "not_sendable": "The request cannot be sent as it is. Correct the agent's parameters or its input, then "
     "start a new run.",
-    "unexpected": "The call failed in a way that is not known here. See the exception in the log of the "
-    "worker, then resume the run.",
+    "unexpected": "The call failed in a way that is not known here. See where in the log of the worker, "
+    "then resume the run.",
 }
 
 # The status that goes with an error's type. An error inside a stream arrives under HTTP status 200, so that
@@ -158,17 +160,39 @@ class ModelCallStopped(AnvilError):  # noqa: N818 (somebody asked for it: not an
         super().__init__()
 
 
-def classify(error: Exception, *, answering: bool = False) -> ModelCallError:
+def classify(error: Exception, *, answering: bool = False, client: Any = None) -> ModelCallError:
     """What an exception of the SDK means.
 
     Args:
         error: Any exception raised by the client, its HTTP library or the SDK's encoder.
         answering: The request was accepted, and the exception came while its answer was read. Then what is
             not known is the answer's fault and is tried again; before, it is the request's.
+        client: Whose credentials must not be among the words that are kept.
 
     Returns:
         The error to raise; it never carries a key, a header or the body of a request.
     """
+    token = _known.set(credentials.of_process() | credentials.of_client(client))
+    try:
+        return _classify(error, answering)
+    finally:
+        _known.reset(token)
+
+
+def unconfigured(error: Exception) -> ModelCallError:
+    """What it means that ``ANVIL["CLIENT"]`` made no client; carries no credential known here."""
+    token = _known.set(credentials.of_process())
+    try:
+        return ModelCallError("config", "not_configured", _words(error))
+    finally:
+        _known.reset(token)
+
+
+# What `clean_detail` removes beside what looks like a credential.
+_known: ContextVar[Collection[str]] = ContextVar("_known", default=())
+
+
+def _classify(error: Exception, answering: bool) -> ModelCallError:
     import anthropic
     import httpx2
 
@@ -258,6 +282,8 @@ def clean_detail(text: str) -> str:
     Anything that looks like a credential is replaced before the text is cut (half a key would not be
     recognized), and so are characters that a database refuses.
     """
+    for known in sorted(_known.get(), key=len, reverse=True):
+        text = text.replace(known, "[removed]")
     text = _SECRETS.sub("[removed]", text)
     text = _CONTROL.sub(" ", text).encode("utf-8", "replace").decode().strip()
     return text if len(text) <= DETAIL_LIMIT else text[: DETAIL_LIMIT - 1] + "…"
