@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.db.models import Count, Max, QuerySet
+from django.db.models import Count, F, Max, QuerySet
 
 from . import exactjson
 from .agents import Agent, registered
 from .checkpoint import CHECKPOINT_VERSION
+from .continuing import LIVE
 from .models import AgentVersion, Approval, Run, ToolCall
 from .states import ApprovalStatus, CallStatus
 from .tools import InvalidToolInput
@@ -106,9 +107,10 @@ def _without_agent(agents: Mapping[str, Agent]) -> Iterator[Finding]:
 
 
 def _open_calls() -> QuerySet[ToolCall]:
-    unfinished = Run.objects.unfinished().readable()
-    calls = ToolCall.objects.filter(run__in=unfinished).exclude(status=str(CallStatus.DONE))
-    return calls.exclude(effect="limit")
+    calls = ToolCall.objects.filter(
+        run__status__in=[str(status) for status in LIVE], run__checkpoint_version__lte=CHECKPOINT_VERSION
+    )
+    return calls.exclude(status=str(CallStatus.DONE)).exclude(effect="limit")
 
 
 def _count_open_calls() -> dict[Key, int]:
@@ -205,7 +207,9 @@ def _subject(count: int, verb: str = "") -> str:
 
 
 def _named(runs: QuerySet[Run]) -> str:
-    return _listed(runs.order_by("pk").values_list("run_id", flat=True)[: EXAMPLES + 1])
+    # Not simply by the key: for a few rows the database might look for them from the oldest run on.
+    oldest = runs.order_by(F("pk") + 0)
+    return _listed(oldest.values_list("run_id", flat=True)[: EXAMPLES + 1])
 
 
 def _listed(run_ids: Iterable[str]) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from anvil_django import Agent, approvals, inflight, register, start_run, tasks, tool
-from anvil_django.agents import unregister
+from anvil_django.agents import get_agent, unregister
+from anvil_django.checks import IN_FLIGHT
 from anvil_django.models import Approval, Run
 from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
 
@@ -207,3 +210,19 @@ def test_the_database_is_not_asked_unless_the_check_is_told_to(
     call_command("check", databases=["default"])
 
     assert "anvil_django.W011" in capsys.readouterr().err
+
+
+def test_the_docs_name_every_warning_and_their_example_can_be_registered() -> None:
+    text = (Path(__file__).resolve().parent.parent / "docs" / "upgrading.md").read_text()
+    assert set(re.findall(r"\| `anvil_django\.(W\d+)` \|", text)) == set(IN_FLIGHT.values())
+    assert set(IN_FLIGHT) == set(inflight.FIXES)
+
+    (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    try:
+        exec(compile(block, "upgrading.md", "exec", dont_inherit=True), {"__name__": "docs"})
+        both = [get_agent(name) for name in ("helpdesk", "frontdesk")]
+    finally:
+        unregister("helpdesk")
+        unregister("frontdesk")
+    assert [sorted(agent.callable_tools) for agent in both] == [["mail", "send_letter"]] * 2
+    assert [[t["name"] for t in agent.prefix["tools"]] for agent in both] == [["send_letter"]] * 2
