@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from django.db import router, transaction
 
-from . import audit, exactjson, queue, reviewers
+from . import audit, exactjson, queue, redaction, reviewers
 from .agents import registered
 from .calls import NOBODY, Decision, ToolCall
 from .checkpoint import CHECKPOINT_VERSION
@@ -169,6 +170,9 @@ def _decide(approval: Approval, user: Any, channel: str, digest: str | None, **v
         raise ChangedSinceReadError(approval.tool)
     decision = Decision(reviewer=name_of(user), channel=str(channel), **verdict)
     decision.check()
+    decision = decision.storable()
+    if decision.edited_input is not None:
+        decision = replace(decision, edited_input=with_originals(approval, decision.edited_input))
     _check_fit(approval, decision)
     alias = router.db_for_write(Run)
     call = read_call(approval.call)
@@ -189,6 +193,17 @@ def _is_as_asked(approval: Approval, call: ToolCall) -> bool:
     agreed = approval.agreeing()
     given = exactjson.loads(agreed[-1].answer) if agreed and agreed[-1].answer else None
     return call.digest(approval.run.run_id, edited, given) == approval.digest
+
+
+def with_originals(approval: Approval, edited: dict[str, Any]) -> dict[str, Any]:
+    """Edited arguments with the originals of what was hidden from the reviewer; see ``redaction``.
+
+    Raises:
+        UnfitDecisionError: A mark in them stands for nothing that this case shows.
+    """
+    stored = [exactjson.loads(text) for text in (approval.proposal, approval.call.input) if text]
+    arguments: dict[str, Any] = redaction.restored(approval.tool, edited, stored, approval.call_id)
+    return arguments
 
 
 def _demand(approval: Approval, user: Any, *, says_no: bool = False) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 from . import exactjson, history
 from .calls import Decision, PendingCall, ToolCall
 from .cost import Usage
-from .errors import NewerCheckpointError
+from .errors import NewerCheckpointError, RedactedCheckpointError
 from .limits import Limits
 from .states import RunStatus
 
@@ -212,7 +212,10 @@ class AgentCheckpoint:
 
         Raises:
             NewerCheckpointError: The data was written by a later version of this package.
+            RedactedCheckpointError: It is what the REST API shows where something is hidden.
         """
+        if data.get("redacted"):
+            raise RedactedCheckpointError
         version = data.get("version")
         if not isinstance(version, int) or version > CHECKPOINT_VERSION:
             raise NewerCheckpointError(version, CHECKPOINT_VERSION)

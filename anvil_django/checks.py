@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core import checks
 from django.core.checks import CheckMessage, Error, Tags, register
 from django.db import DatabaseError, connections, router, transaction
+from django.utils.module_loading import import_string
 
 from .agents import registered
 from .conf import get_settings, problems
@@ -118,6 +119,26 @@ def check_time_zones(**kwargs: Any) -> list[CheckMessage]:
             "USE_TZ is False: leases would be wrong for an hour at each change of the clocks.",
             hint="Set USE_TZ = True.",
             id="anvil_django.E006",
+        )
+    ]
+
+
+@register(Tags.compatibility)
+def check_redaction(**kwargs: Any) -> list[CheckMessage]:
+    """What hides secrets can be called; otherwise no case could be shown."""
+    if problems(getattr(settings, "ANVIL", {})) or not isinstance(path := get_settings().redact, str):
+        return []
+    try:
+        if callable(import_string(path)):
+            return []
+        why = "is no function"
+    except ImportError as exc:
+        why = f"cannot be imported ({exc})"
+    return [
+        Error(
+            f"ANVIL['REDACT'] is {path!r}, which {why}: nothing that it might hide could be shown.",
+            hint="Name a function (tool, path, value) that answers with the value or a text to show instead.",
+            id="anvil_django.E007",
         )
     ]
 

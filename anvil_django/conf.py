@@ -7,7 +7,7 @@ Every key, its default and its unit stand in ``Settings``. Unknown keys and wron
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from functools import lru_cache
@@ -17,6 +17,27 @@ from django.conf import settings as django_settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
 from django.utils.module_loading import import_string
+
+SECRET_NAMES = (
+    "*password*",
+    "*passwd*",
+    "passphrase",
+    "secret",
+    "secrets",
+    "token",
+    "api_key",
+    "*apikey*",
+    "private_key",
+    "access_key",
+    "authorization",
+    "credential",
+    "credentials",
+    "cookie",
+    "card_number",
+    "cardnumber",
+    "cvc",
+    "cvv",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +102,13 @@ class Settings:
     """How often a stream on which nothing happens says that it is alive, and asks again who may see it."""
     events_max_seconds: float = 300.0
     """After this time an event stream ends, so that no worker is held for ever; the client reconnects."""
+    redact: Sequence[str] | str | Callable[[str, tuple[str | int, ...], Any], Any] = SECRET_NAMES
+    """What is hidden where values are shown, and only there: names of keys, or a function ``(tool, path,
+    value)`` or its path, which answers with the value itself or with a text to show instead.
+
+    A name is found among the words of a key, whatever their case: "token" is found in ``accessToken``, not in
+    ``tokens``; a star is any part of a word.
+    """
     throttle_start: str | None = None
     """How often one person may start, fork or go on with runs over the REST API: "60/min"; None: no limit."""
     throttle_decide: str | None = None
@@ -139,6 +167,9 @@ def _type_problem(key: str, value: Any) -> str | None:
     default = getattr(Settings(), name)
     if name == "client":
         good, wanted = isinstance(value, str) or callable(value), "a dotted path or a function"
+    elif name == "redact":
+        good = callable(value) or _are_names(value) or (isinstance(value, str) and "." in value)
+        wanted = "a list of names, a dotted path or a function"
     elif name == "queue":
         good, wanted = value is None or isinstance(value, str), "a string or None"
     elif name.startswith("throttle_"):
@@ -162,6 +193,11 @@ def _type_problem(key: str, value: Any) -> str | None:
     if name in _POSITIVE and value <= 0:
         return f"ANVIL[{key!r}] must be greater than zero, not {value!r}."
     return None
+
+
+def _are_names(value: Any) -> bool:
+    kinds = (list, tuple, set, frozenset)
+    return isinstance(value, kinds) and all(isinstance(name, str) and name.strip() for name in value)
 
 
 def _is_number(value: Any) -> bool:

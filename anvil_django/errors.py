@@ -154,6 +154,12 @@ class NewerCheckpointError(AnvilError):
         )
 
 
+class RedactedCheckpointError(AnvilError):
+    """Parts of this checkpoint are hidden (ANVIL["REDACT"]); load it from its store to go on with it."""
+
+    code = "redacted_checkpoint"
+
+
 class NotJSONError(AnvilError):
     """A value cannot be stored as JSON."""
 

@@ -18,7 +18,6 @@ from ..errors import AnvilError, UnfitDecisionError
 from ..models import Approval
 from . import cases, conversation
 from .bulk import CHANGED, MESSAGE_LIMIT, has_changed, mark_of, outcome_of, why_not
-from .diffs import diff
 from .readonly import Outcomes
 from .rendering import block, visible
 from .verdicts import AGREED, VERDICTS, Verdict, fitting
@@ -165,7 +164,7 @@ class CasePageMixin(Base):
     ) -> TemplateResponse:
         change = reason = None
         if is_preview:
-            change = diff(cases.model_arguments(approval), form.cleaned_data["arguments"])
+            change = cases.change(approval, form.cleaned_data["arguments"])
             reason = form.cleaned_data["reason"] and block(form.cleaned_data["reason"])
         return self.ask(
             request,

@@ -13,7 +13,7 @@ from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from .. import exactjson, history, reviewers
+from .. import exactjson, history, redaction, reviewers
 from ..clock import get_clock
 from ..limits import Limits
 from ..models import Approval, Message, Run
@@ -36,7 +36,7 @@ def sentence(approval: Approval) -> SafeString:
     values = {
         "agent": visible(approval.run.agent),
         "tool": visible(approval.tool),
-        "arguments": summary(exactjson.loads(approval.call.input)),
+        "arguments": summary(redaction.shown_json(approval.tool, approval.call.input)),
     }
     if approval.kind == str(ApprovalKind.IN_DOUBT):
         if not values["arguments"]:
@@ -104,19 +104,38 @@ def answer_in_force(approval: Approval) -> str:
 
 
 def arguments(approval: Approval) -> SafeString:
-    """What the tool will be run with."""
-    return pretty(arguments_in_force(approval), CASE_LIMIT)
+    """What the tool will be run with, and what of it is hidden."""
+    in_force = arguments_in_force(approval)
+    shown = pretty(shown_arguments(approval, in_force), CASE_LIMIT)
+    hidden = redaction.hidden(approval.tool, in_force)
+    if not hidden:
+        return shown
+    # Told apart from the arguments, in which the model may write whatever looks like a mark.
+    where = visible(", ".join(hidden))
+    return format_html('{}<p class="help">{} {}</p>', shown, _("Hidden here, but run as it is:"), where)
+
+
+def shown_arguments(approval: Approval, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of this case as people see them; a mark that is sent back stands for its value."""
+    shown: dict[str, Any] = redaction.shown_arguments(approval.tool, arguments, approval.call_id)
+    return shown
+
+
+def change(approval: Approval, arguments: dict[str, Any]) -> SafeString:
+    """What somebody makes of the model's arguments, line by line."""
+    before, after = model_arguments(approval), arguments
+    return diff(shown_arguments(approval, before), shown_arguments(approval, after))
 
 
 def proposal(approval: Approval) -> SafeString | None:
     """What reviewers have made of the model's arguments: what they changed, or their answer."""
     if answer := answer_in_force(approval):
-        return pretty_json(answer)
+        return pretty(redaction.shown_json(approval.tool, answer))
     if not approval.proposal:
         return None
     if is_limit(approval):
         return pretty_json(approval.proposal)
-    return diff(model_arguments(approval), exactjson.loads(approval.proposal))
+    return change(approval, exactjson.loads(approval.proposal))
 
 
 def progress(approval: Approval) -> str:
@@ -170,7 +189,8 @@ def _used(used: Any, most: Any) -> Any:
 
 def payload(approval: Approval) -> SafeString | None:
     """What the tool said about it."""
-    return pretty_json(approval.payload, CASE_LIMIT) if approval.payload else None
+    shown = redaction.shown_json(approval.tool, approval.payload)
+    return pretty(shown, CASE_LIMIT) if approval.payload else None
 
 
 def asked(run_pk: int, using: str | None) -> SafeString | None:
@@ -178,9 +198,9 @@ def asked(run_pk: int, using: str | None) -> SafeString | None:
     first = Message.objects.using(using).filter(run_id=run_pk, role="user").order_by("seq").first()
     if first is None:
         return None
-    content = exactjson.loads(first.content)
+    content = redaction.shown_content(exactjson.loads(first.content))
     text = history.text_of({"role": "user", "content": content})
-    return block(text) if text else pretty_json(first.content)
+    return block(text) if text else pretty(content)
 
 
 def earlier_decisions(approval: Approval) -> list[Any]:
@@ -194,10 +214,10 @@ def earlier_decisions(approval: Approval) -> list[Any]:
     return [decision for question in questions for decision in question.decisions.all()]
 
 
-def decisions(rows: list[Any]) -> SafeString | None:
-    """Decisions as a list: who, when, what, why."""
+def decisions(rows: list[Any], tool: str) -> SafeString | None:
+    """Decisions on calls of a tool as a list: who, when, what, why."""
     return (
-        format_html_join("", '<div class="anvil-decision">{}</div>', ((decision(row),) for row in rows))
+        format_html_join("", '<div class="anvil-decision">{}</div>', ((decision(row, tool),) for row in rows))
         or None
     )
 
@@ -209,7 +229,7 @@ _SAID = {
 }
 
 
-def decision(row: Any) -> SafeString:
+def decision(row: Any, tool: str) -> SafeString:
     """One decision in a line, and what came with it."""
     when = localtime(row.created_at) if is_aware(row.created_at) else row.created_at
     line = format_html(
@@ -219,10 +239,11 @@ def decision(row: Any) -> SafeString:
         when=date_format(when, "DATETIME_FORMAT"),
         channel=visible(row.channel),
     )
+    edited = redaction.shown_json(tool, row.edited_input)
     extras = [
         (_("Reason"), block(row.reason) if row.reason else None),
-        (_("Edited arguments"), pretty_json(row.edited_input, CASE_LIMIT) if row.edited_input else None),
-        (_("Answer"), pretty_json(row.answer) if row.answer else None),
+        (_("Edited arguments"), pretty(edited, CASE_LIMIT) if row.edited_input else None),
+        (_("Answer"), pretty(redaction.shown_json(tool, row.answer)) if row.answer else None),
     ]
     shown = format_html_join("", "<p>{}</p>{}", ((label, body) for label, body in extras if body))
     return format_html("<p>{}</p>{}", line, shown)

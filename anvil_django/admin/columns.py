@@ -138,7 +138,7 @@ class CaseColumnsMixin(Base):
     @admin.display(description=_("decisions on this call"))
     def decided(self, approval: Approval) -> Any:
         """Who decided what, when and why."""
-        return self.or_empty(cases.decisions(cases.earlier_decisions(approval)))
+        return self.or_empty(cases.decisions(cases.earlier_decisions(approval), approval.tool))
 
     @admin.display(description=_("quorum"))
     def quorum(self, approval: Approval) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from .. import exactjson, history
+from .. import exactjson, history, redaction
 from ..models import Approval, Message, Run, ToolCall
 from .cases import decisions
 from .rendering import TEXT_LIMIT, block, pretty, visible
@@ -132,7 +132,8 @@ def _turn(
     questions: dict[int, list[Approval]],
     budget: _Budget,
 ) -> Turn:
-    message = {"role": row.role, "content": exactjson.loads(row.content)}
+    content = redaction.shown_content(exactjson.loads(row.content))
+    message = {"role": row.role, "content": content}
     parts: list[Part] = []
     for piece in history.blocks_of(message):
         call = calls.get((row.seq, str(piece.get("id")))) if piece.get("type") == "tool_use" else None
@@ -173,9 +174,10 @@ def _call(row: ToolCall, questions: list[Approval], budget: _Budget) -> CallPart
         row=row,
         name=visible(row.name),
         call_id=visible(row.call_id),
-        arguments=budget.value(exactjson.loads(row.input)),
-        result=None if row.result is None else budget.value(exactjson.loads(row.result)),
+        arguments=budget.value(redaction.shown_json(row.name, row.input)),
+        result=None if row.result is None else budget.value(redaction.shown_json(row.name, row.result)),
         approvals=[
-            ApprovalPart(question, decisions(list(question.decisions.all()))) for question in questions
+            ApprovalPart(question, decisions(list(question.decisions.all()), row.name))
+            for question in questions
         ],
     )

@@ -88,7 +88,8 @@ class EditForm(VerdictForm):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         if self.approval is not None:
-            self.initial.setdefault("arguments", editable(cases.arguments_in_force(self.approval)))
+            shown = cases.shown_arguments(self.approval, cases.arguments_in_force(self.approval))
+            self.initial.setdefault("arguments", editable(shown))
 
     def clean_arguments(self) -> dict[str, Any]:
         """The arguments as a value, if they are JSON, differ from those in force and fit the tool.
@@ -99,6 +100,10 @@ class EditForm(VerdictForm):
         arguments = _json_object(self.cleaned_data["arguments"])
         if self.approval is None:
             return arguments
+        try:
+            arguments = approvals.with_originals(self.approval, arguments)
+        except AnvilError as exc:
+            raise ValidationError(exc.message) from exc
         unchanged = arguments == cases.arguments_in_force(self.approval)
         if unchanged and not cases.answer_in_force(self.approval):
             raise ValidationError(

@@ -13,7 +13,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 
-from .. import runs
+from .. import redaction, runs
 from ..compat import on_change_form
 from ..errors import AnvilError
 from ..models import Run
@@ -22,7 +22,7 @@ from ..states import RESUMABLE, UNFINISHED, RunStatus, sources
 from . import cases, conversation
 from .filters import AgentFilter, ChoiceFilter
 from .readonly import Outcomes, ReadOnlyMixin
-from .rendering import pretty_json, visible
+from .rendering import pretty, pretty_json, visible
 
 CONTROL = "anvil_django.control_run"
 SENTENCE_LIMIT = 1_000
@@ -155,7 +155,7 @@ class RunAdminMixin(ReadOnlyMixin):
     @admin.display(description=_("metadata"))
     def metadata_text(self, run: Run) -> SafeString:
         """What the caller noted."""
-        return pretty_json(run.metadata)
+        return pretty(redaction.shown_json("", run.metadata))
 
     @admin.display(description=_("idempotency key"))
     def idempotency_key_text(self, run: Run) -> Any:

@@ -10,6 +10,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.utils.urls import replace_query_param
 
+from .. import redaction
 from ..conf import get_settings
 from ..models import Run, ToolCall
 from ..stores import DjangoStateStore
@@ -66,11 +67,11 @@ class HistoryMixin:
 
         It is as large as the whole history; read ``messages`` in pages instead where that is enough. The
         system prompt and the tools are the site's own: without the permission ``view_run`` ``prefix`` is
-        empty.
+        empty. Where ``ANVIL["REDACT"]`` hides anything, ``redacted`` is true and no run can go on with it.
         """
         run: Run = self.get_object()
         checkpoint = DjangoStateStore().load(run.run_id)
-        data = {} if checkpoint is None else checkpoint.to_dict()
+        data = {} if checkpoint is None else redaction.shown_checkpoint(checkpoint.to_dict())
         if not request.user.has_perm(SEE_ALL):
             data["prefix"] = {}
         return Response(data)

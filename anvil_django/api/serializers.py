@@ -6,9 +6,9 @@ from decimal import Decimal
 from typing import Any
 
 from django.urls import reverse
-from rest_framework import serializers
+from rest_framework import fields, serializers
 
-from .. import exactjson, reviewers
+from .. import exactjson, redaction, reviewers
 from ..agents import Agent
 from ..cost import Usage
 from ..feed import FeedEvent
@@ -25,11 +25,30 @@ OBJECT: dict[str, Any] = {"type": "object", "additionalProperties": {}}
 
 @shaped(ANYTHING)
 class ExactJSONField(serializers.Field[Any, Any, Any, Any]):
-    """A column of exact JSON text, as the value it stands for; null where it is empty."""
+    """A column of exact JSON text, as the value it stands for; null where it is empty.
 
-    def to_representation(self, value: str) -> Any:
-        """The value."""
-        return exactjson.loads(value) if value else None
+    Args:
+        tool: Path from the row to the name of the tool whose value it is; "" for none.
+        call: Path to the key of its call, where reviewers may send the value back edited.
+    """
+
+    def __init__(self, *, tool: str = "", call: str = "", **options: Any) -> None:
+        self._tool, self._call = tool.split("."), call
+        super().__init__(**options)
+
+    def get_attribute(self, instance: Any) -> Any:
+        """The column with the row, which says whose it is."""
+        return super().get_attribute(instance), instance
+
+    def to_representation(self, value: tuple[str, Any]) -> Any:
+        """The value, without what ``ANVIL["REDACT"]`` hides."""
+        text, row = value
+        if not text:
+            return None
+        tool = str(fields.get_attribute(row, self._tool)) if self._tool != [""] else ""
+        if not self._call:
+            return redaction.shown_json(tool, text)
+        return redaction.shown_arguments(tool, exactjson.loads(text), getattr(row, self._call))
 
 
 @shaped(OBJECT)
@@ -64,8 +83,8 @@ class DecisionSerializer(serializers.Serializer[Decision]):
     verdict = EnumField(Verdict)
     approved = serializers.BooleanField()
     reason = serializers.CharField()
-    edited_input = ExactJSONField()
-    answer = ExactJSONField()
+    edited_input = ExactJSONField(tool="approval.tool")
+    answer = ExactJSONField(tool="approval.tool")
     channel = EnumField(Channel)
     created_at = TimeField()
 
@@ -74,6 +93,8 @@ class ApprovalSerializer(LinkedSerializer):
     """A question about a tool call, the decisions taken, and whether the caller may decide it now.
 
     ``input`` is what the model wrote, ``proposal`` what a reviewer made of it, for the others to agree to.
+    ``redacted`` says where in them something is hidden; a mark that is sent back in ``edited_input`` as it
+    was shown keeps what it stands for.
     ``digest`` stands for what a yes would be to: send it along with a decision.
     """
 
@@ -84,9 +105,10 @@ class ApprovalSerializer(LinkedSerializer):
     tool = serializers.CharField()
     kind = EnumField(ApprovalKind)
     status = EnumField(ApprovalStatus)
-    input = ExactJSONField(source="call.input")
-    proposal = ExactJSONField()
-    payload = ExactJSONField()
+    input = ExactJSONField(source="call.input", tool="tool", call="call_id")
+    proposal = ExactJSONField(tool="tool", call="call_id")
+    redacted = serializers.SerializerMethodField()
+    payload = ExactJSONField(tool="tool")
     digest = serializers.CharField()
     requester = serializers.CharField(source="run.user_name")
     reviewers = serializers.SerializerMethodField()
@@ -102,6 +124,11 @@ class ApprovalSerializer(LinkedSerializer):
     may_decide = serializers.SerializerMethodField()
     why_not = serializers.SerializerMethodField()
     links = serializers.SerializerMethodField()
+
+    def get_redacted(self, approval: Approval) -> list[str]:
+        """Where in the arguments in force something is hidden, as ``cards.0.number``."""
+        arguments = exactjson.loads(approval.proposal or approval.call.input)
+        return redaction.hidden(approval.tool, arguments)
 
     def get_reviewers(self, approval: Approval) -> str:
         """Who it is for, in words."""
@@ -195,7 +222,7 @@ class RunDetailSerializer(RunSerializer):
 
     def get_final_text(self, run: Run) -> str:
         """The text of the last turn of a finished run."""
-        return read_final_text(run)
+        return str(redaction.shown("", read_final_text(run)))
 
     @shaped(ApprovalSerializer(many=True))
     def get_pending_approvals(self, run: Run) -> list[dict[str, Any]]:
@@ -255,7 +282,7 @@ class MessageSerializer(serializers.Serializer[SentMessage]):
     @shaped(ANYTHING)
     def get_content(self, message: SentMessage) -> Any:
         """A text, or content blocks in the form of the Messages API."""
-        return message.content
+        return redaction.shown_content(message.content, message.tools)
 
     def get_usage(self, message: SentMessage) -> dict[str, Any] | None:
         """What the API counted for this answer."""
@@ -279,8 +306,8 @@ class CallSerializer(serializers.Serializer[ToolCall]):
     outcome = EnumField(Outcome, allow_null=True)
     effect = serializers.CharField()
     attempts = serializers.IntegerField()
-    input = ExactJSONField()
-    result = ExactJSONField()
+    input = ExactJSONField(tool="name")
+    result = ExactJSONField(tool="name")
     is_error = serializers.BooleanField()
     approvals = serializers.SerializerMethodField()
     created_at = TimeField()
@@ -306,7 +333,7 @@ class EventSerializer(serializers.Serializer[FeedEvent]):
     @shaped(OBJECT)
     def get_data(self, event: FeedEvent) -> dict[str, Any]:
         """The particulars."""
-        return event.data
+        return redaction.shown_event(event.data)
 
 
 class EventPageSerializer(serializers.Serializer[Any]):

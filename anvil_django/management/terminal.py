@@ -16,7 +16,7 @@ from typing import Any
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
 
-from .. import exactjson
+from .. import exactjson, redaction
 from ..agents import registered
 from ..errors import AnvilError, UnknownAgentError
 from ..models import Approval, Run
@@ -125,12 +125,13 @@ _ASKS = {
 
 def _question(approval: Approval) -> str:
     asks = _ASKS[ApprovalKind(approval.kind)]
-    line = f"approval {approval.pk}: {asks} {one_line(approval.tool)} {_stored(approval.call.input)}"
-    return f"{line}; asked with {_stored(approval.payload)}" if approval.payload else line
+    tool = approval.tool
+    line = f"approval {approval.pk}: {asks} {one_line(tool)} {_stored(tool, approval.call.input)}"
+    return f"{line}; asked with {_stored(tool, approval.payload)}" if approval.payload else line
 
 
-def _stored(text: str) -> str:
-    return one_line(as_text(exactjson.loads(text)))
+def _stored(tool: str, text: str) -> str:
+    return one_line(as_text(redaction.shown_json(tool, text)))
 
 
 def check_agent(name: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -28,6 +29,8 @@ class SentMessage:
     usage: dict[str, Any] | None = None
     cost_usd: Decimal | None = None
     created_at: datetime | None = None
+    tools: Mapping[str, str] = field(default_factory=dict)
+    """The tools whose results a composed message holds, by the ids of the calls."""
 
 
 def read_messages(run: Run, first: int, count: int) -> list[SentMessage]:
@@ -83,4 +86,5 @@ def _composed(seq: int, stored: dict[int, MessageRow], calls: list[ToolCallRow])
         content=message["content"],
         composed=True,
         created_at=max(times, default=None),
+        tools={call.call_id: call.name for call in calls},
     )

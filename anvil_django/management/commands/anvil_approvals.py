@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import CommandError, CommandParser
 from django.db.models import QuerySet
 
-from ... import approvals, exactjson, reviewers
+from ... import approvals, exactjson, redaction, reviewers
 from ...clock import get_clock
 from ...errors import AnvilError, UnknownApprovalError
 from ...models import Approval
@@ -188,7 +188,7 @@ def _cells(approval: Approval) -> tuple[str, ...]:
         _expiry(approval),
         one_line(approval.claimed_name, 40) if reviewers.is_claimed(approval) else "-",
         f"{len(reviewers.agreed(approval))} of {approval.needed}",
-        one_line(as_text(exactjson.loads(approval.proposal or approval.call.input)), 100),
+        one_line(as_text(redaction.shown_json(approval.tool, approval.proposal or approval.call.input)), 100),
     )
 
 
@@ -201,6 +201,12 @@ def _expiry(approval: Approval) -> str:
     return f"in {duration(left)}" if left.total_seconds() > 0 else "over"
 
 
+def _shown(approval: Approval, text: str) -> Any:
+    """Arguments as `approve --edit` takes them back: each mark stands for its value."""
+    found = exactjson.loads(text) if text else None
+    return redaction.shown_arguments(approval.tool, found, approval.call_id)
+
+
 def _as_json(approval: Approval) -> dict[str, Any]:
     claimed = reviewers.is_claimed(approval)
     return {
@@ -211,9 +217,9 @@ def _as_json(approval: Approval) -> dict[str, Any]:
         "run_id": approval.run.run_id,
         "call_id": approval.call.call_id,
         "tool": approval.tool,
-        "input": exactjson.loads(approval.call.input),
-        "proposal": exactjson.loads(approval.proposal) if approval.proposal else None,
-        "payload": exactjson.loads(approval.payload) if approval.payload else None,
+        "input": _shown(approval, approval.call.input),
+        "proposal": _shown(approval, approval.proposal),
+        "payload": redaction.shown_json(approval.tool, approval.payload),
         "requester": approval.run.user_name,
         "reviewers": reviewers.reviewers_of(approval),
         "needed": approval.needed,

@@ -177,7 +177,8 @@ def _asked(name: str, arguments: Any) -> str:
 
 
 def _answered(name: str, content: Any, is_error: bool) -> str:
-    return f"  <- {one_line(name)}{' failed' if is_error else ''}: {one_line(as_text(redaction.shown(name, content)))}"
+    shown = redaction.shown(name, content)
+    return f"  <- {one_line(name)}{' failed' if is_error else ''}: {one_line(as_text(shown))}"
 
 
 def _metadata(text: str | None) -> Any:
