@@ -1,7 +1,15 @@
-"""Both stores keep the same contract."""
+"""Both stores keep the same contract, and the Django store in both ways in which it writes a save."""
+
+from __future__ import annotations
+
+from typing import Any
 
 import pytest
+from django.db import connection
 
+from anvil_django.errors import LeaseLostError
+from anvil_django.models import Run, ToolCall
+from anvil_django.states import Outcome
 from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
 from anvil_django.testing import StoreConformance
 
@@ -15,3 +23,25 @@ class TestMemoryStateStore(StoreConformance):
 class TestDjangoStateStore(StoreConformance):
     def make_store(self) -> StateStore:
         return DjangoStateStore()
+
+    def test_a_result_that_is_stored_is_not_written_again(self, store: StateStore) -> None:
+        checkpoint, lease = self.opened(store)
+        store.save(checkpoint, lease, progress=True)
+        stored = ToolCall.objects.filter(call_id="toolu_1")
+        stored.update(status="done", outcome="returned", result='"The first."')
+        before = Run.objects.values().get()
+
+        checkpoint.calls[0].finish(Outcome.RETURNED, "The second.")
+        checkpoint.touch(checkpoint.calls[0])
+        with pytest.raises(LeaseLostError):
+            store.save(checkpoint, lease, progress=True)
+
+        assert stored.get().result == '"The first."'
+        assert Run.objects.values().get() == before, "nothing of that save is kept"
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="elsewhere there is no other way")
+class TestDjangoStateStoreInPlainStatements(TestDjangoStateStore):
+    @pytest.fixture(autouse=True)
+    def plain(self, settings: Any) -> None:
+        settings.ANVIL = {**settings.ANVIL, "SAVE_IN_ONE_STATEMENT": False}
