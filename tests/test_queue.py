@@ -16,10 +16,10 @@ from .world import registered_agent
 
 def test_with_the_orm_broker_the_ticket_is_part_of_the_transaction(transactional_db: None) -> None:
     with registered_agent():
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
+        with transaction.atomic():
             start_run("worldly", "Go.")
             assert OrmQ.objects.count() == 1
-            _ = 1 / 0
+            transaction.set_rollback(True)
         assert OrmQ.objects.count() == 0
         start_run("worldly", "Go.")
     assert OrmQ.objects.count() == 1
@@ -32,9 +32,9 @@ def test_another_broker_is_told_after_the_commit(
     monkeypatch.setattr(Conf, "ORM", None)
     monkeypatch.setattr(queue, "_send", told.append)
     with registered_agent():
-        with pytest.raises(ZeroDivisionError), transaction.atomic():
+        with transaction.atomic():
             start_run("worldly", "Go.", run_id="a")
-            _ = 1 / 0
+            transaction.set_rollback(True)
         with transaction.atomic():
             start_run("worldly", "Go.", run_id="b")
             assert told == []
