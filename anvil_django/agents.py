@@ -65,8 +65,8 @@ class Agent:
     params: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.name or len(self.name) > 100:
-            raise AgentDefinitionError("An agent needs a name of 1 to 100 characters.")
+        if not self.name or len(self.name) > 100 or not self.name.isprintable():
+            raise AgentDefinitionError("An agent needs a name of 1 to 100 printable characters.")
         if not self.model:
             raise AgentDefinitionError(f"Agent {self.name!r} needs a model.")
         if self.max_tokens < 1:

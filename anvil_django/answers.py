@@ -20,7 +20,8 @@ from .steps import CANCELLED, DECLINED, PAUSED
 from .tools import InvalidToolInput, Tool, ToolContext
 
 UNUSABLE_INPUT = (
-    "The input of this call was not an object, so it was not run. Send an object that fits the schema."
+    "The input of this call was not an object, or not one that can be stored as it is (nested too deeply, "
+    "for example), so it was not run. Send an object that fits the schema."
 )
 
 

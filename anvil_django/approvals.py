@@ -22,6 +22,7 @@ from .errors import (
     UnfitDecisionError,
 )
 from .fitting import check_fit
+from .identity import storable_name
 from .models import Approval, Run
 from .reviewers import PERMISSION, may_decide, name_of
 from .states import ApprovalKind, ApprovalStatus, Channel, Verdict
@@ -252,7 +253,7 @@ def claim(approval: Approval, *, user: Any) -> Approval:
     _demand(approval, user)
     pending = Approval.objects.filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
     claimed = pending.filter(free_for(user)).update(
-        claimed_by=user.pk, claimed_name=name_of(user)[:200], claimed_at=database_now()
+        claimed_by=user.pk, claimed_name=storable_name(name_of(user)), claimed_at=database_now()
     )
     approval.refresh_from_db()
     if not claimed:

@@ -8,8 +8,12 @@ from enum import StrEnum
 from typing import Any, Self
 
 from . import exactjson
-from .errors import AlreadyDecidedError, DecisionError, NotJSONError
+from .conf import get_settings
+from .errors import AlreadyDecidedError, DecisionError, NotJSONError, UnfitDecisionError
 from .states import ApprovalKind, CallStatus, Channel, Outcome, Verdict
+
+REASON_LIMIT = 10_000
+"""Most characters of the reason of a decision."""
 
 NOBODY = "nobody in time"
 """The reviewer of a question whose time ran out."""
@@ -45,6 +49,13 @@ class Decision:
             )
         if not isinstance(self.reviewer, str) or not self.reviewer.strip():
             raise DecisionError("A decision names a person: give reviewer.")
+        if not isinstance(self.reason, str):
+            raise DecisionError("The reason of a decision is a text.")
+        if len(self.reason) > REASON_LIMIT:
+            raise UnfitDecisionError(
+                f"The reason has {len(self.reason)} characters; at most {REASON_LIMIT} are accepted.",
+                field="reason",
+            )
         if not self.approved and self.edited_input is not None:
             raise DecisionError("A rejection cannot carry edited arguments.")
         if not self.approved and self.answer is not None:
@@ -77,7 +88,7 @@ class Decision:
         """The decision with an answer and edited arguments that every store can keep.
 
         Raises:
-            DecisionError: One of them is not JSON.
+            DecisionError: One of them is not JSON, or too large.
         """
         try:
             return replace(
@@ -257,7 +268,13 @@ class ToolCall:
 
 def _as_stored(value: Any, path: str) -> Any:
     # Through text and back, so that the digest is that of what will be read.
-    return exactjson.loads(exactjson.dumps(exactjson.encode(value, path=path)))
+    text, limit = exactjson.dumps(exactjson.encode(value, path=path)), get_settings().input_limit
+    if len(text) > limit:
+        raise UnfitDecisionError(
+            f"{path} has {len(text)} characters as JSON; at most {limit} are accepted. Nothing was decided.",
+            field=path,
+        )
+    return exactjson.loads(text)
 
 
 _PRIVATE = frozenset({"approval_id", "consuming", "stored"})

@@ -11,7 +11,7 @@ from django.db.models import F
 from . import exactjson, history, queue
 from .conf import get_settings
 from .errors import BadInputError, IdempotencyKeyReusedError, IllegalTransitionError, UnknownRunError
-from .identity import check_idempotency_key
+from .identity import check_idempotency_key, storable_name
 from .models import Message, Run, Steering, ToolCall
 from .states import CONTINUABLE, CallStatus, RunStatus
 from .stores.database_time import database_now
@@ -61,7 +61,8 @@ def deliver(
     key = check_idempotency_key(idempotency_key)
     alias = DjangoStateStore().alias
     with transaction.atomic(using=alias):
-        run = Run.objects.using(alias).select_for_update().filter(run_id=run_id).first()
+        same = Run.objects.using(alias).select_for_update().filter(run_id=exactjson.clean_text(run_id))
+        run = same.first()
         if run is None:
             raise UnknownRunError(run_id)
         before = _sent_before(run, stored, key, alias)
@@ -70,7 +71,7 @@ def deliver(
         live = run.status in LIVE
         message = Steering(
             run=run,
-            sender=by[:200],
+            sender=storable_name(by),
             idempotency_key=key,
             content_digest=exactjson.digest(stored) if key else "",
             created_at=database_now(),

@@ -21,6 +21,12 @@ PriceRow = Sequence[Decimal | int | float | str]
 #: The vendor's list price of one web search (10 USD per 1000), which a table of token prices cannot express.
 WEB_SEARCH_USD = Decimal("0.01")
 
+#: Most tokens that one count of a report is believed; a sum of such counts fits every database's column.
+MOST_TOKENS = 10**9
+
+#: Most USD that a run is believed to have cost: the columns hold no more.
+MOST_USD = Decimal(10**10)
+
 _MILLION = Decimal(1_000_000)
 # A dated snapshot of a model ("-20261015", on Google Cloud "@20261015") costs what the model costs.
 _SNAPSHOT_DATE = re.compile(r"[-@]\d{8}$")
@@ -119,11 +125,13 @@ def price(
             # Server tools are reported once for the whole call.
             searches = usage.get("server_tool_use") if index == 0 else None
             part = {**part, "server_tool_use": searches}
+            if _is_odd(part):
+                return None
             row = _row(name, prices)
             cost += _by_table(row, part) if row is not None else _by_genai_prices(name, part, usage, at)
     except Exception:  # noqa: BLE001 (a stored report or a table of the site may hold anything)
         return None
-    return cost
+    return cost if 0 <= cost < MOST_USD else None
 
 
 def is_priced(model: str, prices: Mapping[str, PriceRow] | None = None) -> bool:
@@ -132,8 +140,8 @@ def is_priced(model: str, prices: Mapping[str, PriceRow] | None = None) -> bool:
 
 
 def add_cost(total: Decimal | None, new: Decimal | None) -> Decimal | None:
-    """The sum; None (unknown) if either is None, so that an unknown total stays unknown."""
-    if total is None or new is None:
+    """The sum; None (unknown) if either is None, so that an unknown total stays unknown, or beyond belief."""
+    if total is None or new is None or total + new >= MOST_USD:
         return None
     return total + new
 
@@ -178,7 +186,26 @@ def _count(value: Any) -> int:
         return 0
     if isinstance(value, float):
         value = int(value) if value.is_integer() else 0
-    return max(value, 0) if isinstance(value, int) else 0
+    return value if isinstance(value, int) and 0 <= value <= MOST_TOKENS else 0
+
+
+_COUNTS = (
+    "input_tokens",
+    "output_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "ephemeral_5m_input_tokens",
+    "ephemeral_1h_input_tokens",
+    "web_search_requests",
+)
+
+
+def _is_odd(usage: Mapping[str, Any]) -> bool:
+    """Whether a count was taken for zero that is something else: what it cost is not known then."""
+    inner = (usage.get("cache_creation"), usage.get("server_tool_use"))
+    parts = [usage, *(part for part in inner if isinstance(part, Mapping))]
+    given = [part[name] for part in parts for name in _COUNTS if part.get(name) is not None]
+    return any(isinstance(value, bool) or _count(value) != value for value in given)
 
 
 def _row(model: str, prices: Mapping[str, PriceRow] | None) -> PriceRow | None:

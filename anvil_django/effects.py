@@ -31,7 +31,7 @@ from .stores.base import (
     StateStore,
     TransactionCutOffError,
 )
-from .tool_results import failed
+from .tool_results import cut, failed
 from .tools import InvalidToolInput, ToolContext, ToolOutcome
 
 Effect = CallModel | RunTool
@@ -254,7 +254,9 @@ class Effects(ABC):
     def _with_note(self, call: ToolCall, content: str | list[dict[str, Any]]) -> str | list[dict[str, Any]]:
         if call.decision is None or call.decision.edited_input is None:
             return content
-        note = EDITED.format(arguments=exactjson.dumps(call.decision.edited_input))
+        note = cut(
+            EDITED.format(arguments=exactjson.dumps(call.decision.edited_input)), self._settings.result_limit
+        )
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         return [{"type": "text", "text": note}, *blocks]
 

@@ -56,8 +56,10 @@ def from_input(messages: str | Sequence[Mapping[str, Any]], *, limit: int = 1_00
 def _checked(message: Any, where: str) -> Message:
     if not isinstance(message, Mapping):
         raise BadInputError(f"{where} must be an object with role and content.")
-    if message.get("role") not in {"user", "assistant", "system"}:
-        raise BadInputError(f"{where}.role must be user, assistant or system, not {message.get('role')!r}.")
+    role = message.get("role")
+    if not isinstance(role, str) or role not in {"user", "assistant", "system"}:
+        said = repr(role[:60]) if isinstance(role, str) else f"a value of type {type(role).__name__}"
+        raise BadInputError(f"{where}.role must be user, assistant or system, not {said}.")
     content = message.get("content")
     if isinstance(content, str):
         if not content.strip():
@@ -87,11 +89,14 @@ def _check_pairs(messages: Sequence[Message]) -> None:
             raise BadInputError(f"messages[{i}] must begin with its tool_result blocks.")
         if message["role"] != "assistant" and any(block["type"] == "tool_use" for block in blocks):
             raise BadInputError(f"messages[{i}] has a tool_use block, which only an assistant turn may have.")
-        answered = [b.get("tool_use_id") for b in blocks if b["type"] == "tool_result"]
-        if sorted(map(str, answered)) != sorted(asked):
+        given = [b.get("tool_use_id") for b in blocks if b["type"] == "tool_result"]
+        answered = [call_id for call_id in given if isinstance(call_id, str)]
+        if len(answered) < len(given):
+            raise BadInputError(f"messages[{i}] has a tool_result block without tool_use_id.")
+        if sorted(answered) != sorted(asked):
             raise BadInputError(
                 f"messages[{i}] must answer each tool_use of the turn before exactly once "
-                f"(asked: {asked or 'none'}, answered: {answered or 'none'})."
+                f"(asked: {_listed(asked)}, answered: {_listed(answered)})."
             )
         calls = [block for block in blocks if block["type"] == "tool_use"]
         if not all(isinstance(c.get("id"), str) and isinstance(c.get("name"), str) for c in calls):
@@ -100,6 +105,11 @@ def _check_pairs(messages: Sequence[Message]) -> None:
         if len(set(asked)) != len(asked) or seen & set(asked):
             raise BadInputError(f"messages[{i}] repeats a tool_use id.")
         seen.update(asked)
+
+
+def _listed(ids: Sequence[str]) -> str:
+    text = str(ids) if ids else "none"
+    return text if len(text) <= 300 else f"{text[:300]}..."
 
 
 def blocks_of(message: Message) -> list[dict[str, Any]]:
@@ -133,7 +143,8 @@ def storable_answer(
         seq: Number of the message, for ids that have to be made up.
 
     Returns:
-        The blocks, and the ids of calls whose input was not an object: they must not run.
+        The blocks, and the ids of calls whose input was not an object, or could not be kept as it was: they
+        must not run.
     """
     kept: list[dict[str, Any]] = []
     unusable: set[str] = set()
@@ -148,6 +159,8 @@ def storable_answer(
                 block = {**block, "name": INVALID_NAME}
             if not isinstance(block.get("input"), dict):
                 block = {**block, "input": {}}
+                unusable.add(block["id"])
+            elif exactjson.clean(block["input"], keep_nul=True) is not block["input"]:
                 unusable.add(block["id"])
             used_ids.add(block["id"])
         kept.append(block)

@@ -17,6 +17,7 @@ RUN_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:@~+=,-]*"
 """What a run_id looks like: ASCII that needs no quoting in a URL path, a log line or a shell."""
 IDEMPOTENCY_KEY_LENGTH = 200
 METADATA_LIMIT = 16_000
+NAME_LENGTH = 200
 
 
 def new_run_id() -> str:
@@ -35,7 +36,11 @@ def check_run_id(run_id: Any) -> str:
     Raises:
         BadInputError: It is empty, too long, or has characters that do not fit a URL path.
     """
-    text = str(run_id) if isinstance(run_id, (str, int, uuid.UUID)) and not isinstance(run_id, bool) else ""
+    text = ""
+    if isinstance(run_id, (str, int, uuid.UUID)) and not isinstance(run_id, bool):
+        # Python refuses to write out a number of thousands of digits.
+        too_long = isinstance(run_id, int) and abs(run_id) >= 10**RUN_ID_LENGTH
+        text = "9" * (RUN_ID_LENGTH + 1) if too_long else str(run_id)
     if not text:
         raise BadInputError("run_id must be a string, a whole number or a UUID, and not empty.")
     if len(text) > RUN_ID_LENGTH:
@@ -54,11 +59,23 @@ def check_idempotency_key(key: str | None) -> str | None:
     Raises:
         BadInputError: It is empty or too long, or has characters that cannot be stored.
     """
-    if key is None or (0 < len(key) <= IDEMPOTENCY_KEY_LENGTH and key.isprintable()):
+    # MariaDB and MySQL take "a" and "a " for the same.
+    if key is None or (
+        isinstance(key, str)
+        and 0 < len(key) <= IDEMPOTENCY_KEY_LENGTH
+        and key.isprintable()
+        and key == key.strip()
+    ):
         return key
     raise BadInputError(
-        f"An idempotency key has 1 to {IDEMPOTENCY_KEY_LENGTH} characters, all of them printable."
+        f"An idempotency key has 1 to {IDEMPOTENCY_KEY_LENGTH} characters, all of them printable, "
+        "and no space around them."
     )
+
+
+def storable_name(name: Any) -> str:
+    """A person's name, as every database keeps it in a column of ``NAME_LENGTH`` characters."""
+    return exactjson.clean_text(str(name))[:NAME_LENGTH]
 
 
 def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from . import exactjson
 from .errors import AgentDefinitionError, AnvilError
 from .events import Delta, TextDelta, ThinkingDelta
 from .model_errors import ModelCallError, ModelCallStopped, classify, retry_delay
@@ -58,6 +59,12 @@ _SDK_PARAMS = frozenset(
         "workspace_id",
     }
 )
+MAX_ANSWER_CHARS = 5_000_000
+"""Most characters of one answer as JSON text. It is stored as one value and sent along ever after, and
+databases and the API refuse what is much larger."""
+
+STOP_REASON_LENGTH = 64
+
 _BETA_HEADER = "anthropic-beta"
 # The API takes four markers in a request, and automatic caching needs one of them.
 _MARKERS = 3
@@ -220,10 +227,11 @@ def _stream(
         # Only the SDK's own steps run under _classified: what a watcher or should_stop raises is not ours.
         with classified():
             events = iter(stream)
-        tool_json = _ToolJSON()
+        tool_json, size = _ToolJSON(), _Size()
         while True:
             with classified():
                 event = next(events, None)
+                size.note(event)
             if event is None:
                 break
             if should_stop is not None and should_stop():
@@ -288,7 +296,8 @@ class _ToolJSON:
     """Watches whether the arguments of tools arrive as whole JSON.
 
     The SDK reads them leniently: arguments cut after `{"to": "a", "am` become {"to": "a"} without an error,
-    and a tool must never run on half of its arguments.
+    and a tool must never run on half of its arguments. Nor on others: NaN and numbers that no float can hold
+    become null.
     """
 
     def __init__(self) -> None:
@@ -304,9 +313,41 @@ class _ToolJSON:
             text = "".join(self._parts.pop(event.index, ()))
             try:
                 # A tool without arguments may come with no JSON at all.
-                json.loads(text or "{}", strict=False)
-            except ValueError:
+                json.loads(text or "{}", strict=False, parse_constant=_not_json, parse_float=_finite)
+            except (ValueError, RecursionError):
                 self.complete = False
+
+
+def _not_json(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("no float holds this number")
+    return number
+
+
+class _Size:
+    """Ends an answer that is growing beyond what can be stored, while it arrives."""
+
+    def __init__(self) -> None:
+        self._characters = 0
+
+    def note(self, event: Any) -> None:
+        kind = getattr(event, "type", None)
+        if kind == "content_block_start":
+            self._add(event.content_block)
+        elif kind == "content_block_delta":
+            self._add(event.delta)
+
+    def _add(self, part: Any) -> None:
+        if hasattr(part, "to_dict"):
+            part = part.to_dict(mode="json", warnings=False)
+        self._characters += len(json.dumps(part, default=str))
+        if self._characters > MAX_ANSWER_CHARS:
+            raise ModelCallError("fatal", "answer_too_large")
 
 
 def _read_answer(stream: Any) -> Answer:
@@ -322,19 +363,34 @@ def _read_answer(stream: Any) -> Answer:
     content, usage = data.get("content"), data.get("usage")
     if not isinstance(usage, dict) or not isinstance(content, list):
         raise ModelCallError("retry", "bad_response", "content or usage is missing")
-    if not all(isinstance(block, dict) and block.get("type") for block in content):
+    if not all(isinstance(block, dict) and isinstance(block.get("type"), str) for block in content):
         raise ModelCallError("retry", "bad_response", "a content block is not an object with a type")
-    details, container = data.get("stop_details"), data.get("container")
+    if not all(map(_can_be_sent_back, content)):
+        raise ModelCallError("retry", "bad_response", "a content block that could never be sent back")
+    details, container = exactjson.clean(data.get("stop_details")), exactjson.clean(data.get("container"))
+    has_container = isinstance(container, dict) and isinstance(container.get("id"), str)
     return Answer(
         content=content,
-        stop_reason=str(data["stop_reason"]),
+        stop_reason=exactjson.clean_text(str(data["stop_reason"]))[:STOP_REASON_LENGTH],
         stop_details=details if isinstance(details, dict) else None,
-        usage=usage,
-        model=str(data.get("model") or ""),
-        message_id=str(data.get("id") or ""),
+        usage=exactjson.clean(usage),
+        model=exactjson.clean_text(str(data.get("model") or "")),
+        message_id=exactjson.clean_text(str(data.get("id") or "")),
         request_id=_request_id(stream),
-        container=container if isinstance(container, dict) else None,
+        container=container if has_container else None,
     )
+
+
+_TEXTS = {"text": ("text",), "thinking": ("thinking", "signature"), "redacted_thinking": ("data",)}
+
+
+def _can_be_sent_back(block: dict[str, Any]) -> bool:
+    """Whether its texts are texts; those of thinking cannot be mended either, since they are signed."""
+    kind = block["type"]
+    texts = [block.get(name) for name in _TEXTS.get(kind, ())]
+    if not all(text is None or isinstance(text, str) for text in texts):
+        return False
+    return kind == "text" or all(exactjson.clean_text(t, keep_nul=True) == t for t in texts if t)
 
 
 def _request_id(stream: Any) -> str:

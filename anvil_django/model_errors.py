@@ -43,6 +43,8 @@ _SENTENCES = {
     "on, check the base URL of the client and any proxy on the way.",
     "bad_tool_json": "The model wrote arguments of a tool that are not valid JSON. Nothing to do: the call "
     "is tried again.",
+    "answer_too_large": "The answer grew larger than can be stored, so it was broken off and nothing of it "
+    "was used. Lower max_tokens of the agent, or have its tools return less; then resume the run.",
     "auth": "The API refused the credentials. Check the API key and what it may do, then resume the run.",
     "quota": "The account may not spend more. Raise the limit or add credit, then resume the run.",
     "context_window": "The conversation is too long for the model. Start a new run with less input, or use "

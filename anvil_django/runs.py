@@ -14,7 +14,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from . import endings, history, queue
+from . import endings, exactjson, history, queue
 from .agents import Agent, get_agent
 from .boundaries import reach
 from .checkpoint import CHECKPOINT_VERSION, AgentCheckpoint, AgentResult
@@ -30,7 +30,7 @@ from .errors import (
     UnknownRunError,
 )
 from .forking import fork
-from .identity import check_idempotency_key, check_metadata, check_run_id, new_run_id
+from .identity import check_idempotency_key, check_metadata, check_run_id, new_run_id, storable_name
 from .leases import Lease, owner_name
 from .loop import Loop
 from .models import Run
@@ -73,7 +73,7 @@ def get(run_id: str) -> Run:
     Raises:
         UnknownRunError: There is none.
     """
-    run = Run.objects.filter(run_id=run_id).first()
+    run = Run.objects.filter(run_id=exactjson.clean_text(str(run_id))).first()
     if run is None:
         raise UnknownRunError(run_id)
     return run
@@ -317,7 +317,7 @@ def pause(run_id: str, *, by: str = "") -> Run:
         status=str(RunStatus.PAUSED),
         error=endings.PAUSED,
         error_code="",
-        requested_by=by[:200],
+        requested_by=storable_name(by),
         updated_at=database_now(),
     )
     if not paused and not DjangoStateStore().request(run_id, "pause", by=by):
@@ -378,4 +378,4 @@ def retry(run_id: str, *, by: str = "") -> Run:
 
 def _note_who(run: Run, by: str, alias: str) -> None:
     if by:
-        Run.objects.using(alias).filter(pk=run.pk).update(requested_by=by[:200])
+        Run.objects.using(alias).filter(pk=run.pk).update(requested_by=storable_name(by))

@@ -18,13 +18,16 @@ NO_OUTPUT = "(no output)"
 
 MAX_ERROR_CHARS = 2000
 
-# What a list of content blocks is told by: the field each type must have, and the type of that field.
-_BLOCK_FIELDS: dict[str, tuple[str, type]] = {
-    "text": ("text", str),
-    "image": ("source", dict),
-    "document": ("source", dict),
-    "search_result": ("content", list),
-    "tool_reference": ("tool_name", str),
+_MARKER = "cache_control"
+
+# What a list of content blocks is told by: the field each type must have, the type of that field, and what
+# else it may have.
+_BLOCK_FIELDS: dict[str, tuple[str, type, frozenset[str]]] = {
+    "text": ("text", str, frozenset()),
+    "image": ("source", dict, frozenset()),
+    "document": ("source", dict, frozenset({"title", "context", "citations"})),
+    "search_result": ("content", list, frozenset({"source", "title", "citations"})),
+    "tool_reference": ("tool_name", str, frozenset()),
 }
 
 
@@ -131,7 +134,7 @@ def as_content(value: Any, limit: int) -> Content:
     if isinstance(clean, str):
         return cut(clean, limit) if clean.strip() else NO_OUTPUT
     if are_blocks(clean):
-        return cut_blocks(clean, limit)
+        return cut_blocks(_unmarked(clean), limit)
     return cut(exactjson.readable(clean), limit)
 
 
@@ -189,8 +192,17 @@ def cut_blocks(blocks: list[dict[str, Any]], limit: int) -> Content:
 def _is_block(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(kind := value.get("type"), str):
         return False
-    field, wanted = _BLOCK_FIELDS.get(kind, ("", object))
-    return isinstance(value.get(field), wanted) if field else False
+    if kind not in _BLOCK_FIELDS:
+        return False
+    field, wanted, more = _BLOCK_FIELDS[kind]
+    return isinstance(value.get(field), wanted) and value.keys() <= {"type", field, _MARKER, *more}
+
+
+def _unmarked(value: Any) -> Any:
+    """Without cache markers: the API takes four in a request, and a history with more is refused forever."""
+    if isinstance(value, dict):
+        return {key: _unmarked(part) for key, part in value.items() if key != _MARKER}
+    return [_unmarked(part) for part in value] if isinstance(value, list) else value
 
 
 def _note(text: str) -> dict[str, Any]:

@@ -160,4 +160,7 @@ def _json_object(text: str) -> dict[str, Any]:
         raise ValidationError(gettext("This is not JSON: %(why)s.") % {"why": exc}) from exc
     if not isinstance(value, dict):
         raise ValidationError(gettext("The arguments must be a JSON object, in braces."))
-    return value
+    storable: dict[str, Any] = exactjson.clean(value)
+    if storable is not value:
+        raise ValidationError(gettext("This cannot be stored as it is; is it nested too deeply?"))
+    return storable

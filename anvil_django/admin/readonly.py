@@ -11,13 +11,14 @@ from django.contrib.admin import helpers
 from django.contrib.admin.utils import flatten_fieldsets
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
+from .. import exactjson
 from ..compat import CHANGE_FORM_ACTIONS
 from .paging import OnlySortableMixin, ShortPaginator
 
@@ -101,6 +102,15 @@ class ReadOnlyMixin(Base):
         """The list of the host's admin, sorted by nothing but its sortable columns."""
         base = super().get_changelist(request, **kwargs)
         return type(base.__name__, (OnlySortableMixin, base), {})
+
+    def changelist_view(self, request: HttpRequest, extra_context: Any = None) -> HttpResponse:
+        """With a query that every database takes: PostgreSQL refuses even to look for NUL."""
+        query = request.GET.copy()
+        for name, values in request.GET.lists():
+            query.setlist(name, [exactjson.clean_text(value) for value in values])
+        request.GET = query  # type: ignore[assignment]
+        response: HttpResponse = super().changelist_view(request, extra_context)
+        return response
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> Any:
         """All fields shown."""

@@ -24,6 +24,7 @@ from ..errors import (
     RunIdTakenError,
     UnknownRunError,
 )
+from ..identity import storable_name
 from ..leases import Lease
 from ..models import AgentVersion, Approval, Run, Steering
 from ..states import RESUMABLE, TERMINAL, RunStatus, sources
@@ -71,7 +72,7 @@ class DjangoStateStore(StateStore):
     # Whole checkpoints.
 
     def load(self, run_id: str) -> AgentCheckpoint | None:
-        run = self._runs().filter(run_id=run_id).select_related("version").first()
+        run = self._runs().filter(run_id=exactjson.clean_text(run_id)).select_related("version").first()
         return None if run is None else read_checkpoint(run)
 
     def create(self, checkpoint: AgentCheckpoint, *, user: Any = None) -> None:
@@ -104,7 +105,7 @@ class DjangoStateStore(StateStore):
                     "next_attempt_at": checkpoint.next_attempt_at,
                     "user": user,
                     "user_key": "" if user is None else str(user.pk),
-                    "user_name": "" if user is None else str(user)[:200],
+                    "user_name": "" if user is None else storable_name(user),
                     **columns,
                 },
             )
@@ -341,7 +342,7 @@ class DjangoStateStore(StateStore):
     def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
         wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
         runs = self._runs().filter(run_id=run_id, status__in=[str(s) for s in sources(wanted)])
-        return bool(runs.update(**{FLAGS[request]: True}, requested_by=by[:200]))
+        return bool(runs.update(**{FLAGS[request]: True}, requested_by=storable_name(by)))
 
     def take_steering(self, checkpoint: AgentCheckpoint) -> list[tuple[Any, Any]]:
         waiting = Steering.objects.using(self.alias).filter(run_id=checkpoint.store_key, placed_seq=None)

@@ -19,6 +19,14 @@ from ..models import ToolCall as ToolCallRow
 from ..states import ApprovalKind, ApprovalStatus, CallStatus, Outcome, RunStatus
 from .base import Request
 
+ERROR_LIMIT = 4_000
+"""Most characters of the sentence that says why a run waits or ended."""
+
+
+def _fit(text: str, length: int) -> str:
+    """The text as every database keeps it in a column of that length: PostgreSQL refuses NUL, for one."""
+    return exactjson.clean_text(text)[:length]
+
 
 def request_of(cancel: bool, pause: bool, steer: bool) -> Request | None:
     """What was asked of a run, the weightiest first."""
@@ -30,9 +38,9 @@ def run_values(checkpoint: AgentCheckpoint) -> dict[str, Any]:
     usage = checkpoint.total_usage
     return {
         "status": str(checkpoint.status),
-        "stop_reason": checkpoint.stop_reason,
-        "error_code": checkpoint.error_code,
-        "error": checkpoint.error,
+        "stop_reason": _fit(checkpoint.stop_reason, 64),
+        "error_code": _fit(checkpoint.error_code, 64),
+        "error": _fit(checkpoint.error, ERROR_LIMIT),
         "iterations": checkpoint.iterations,
         "input_tokens": usage.input_tokens,
         "output_tokens": usage.output_tokens,
@@ -58,12 +66,12 @@ def message_values(
         "seq": seq,
         "role": message["role"],
         "content": exactjson.dumps(message["content"]),
-        "stop_reason": meta.stop_reason,
-        "model": meta.model[:100],
+        "stop_reason": _fit(meta.stop_reason, 64),
+        "model": _fit(meta.model, 100),
         "usage": exactjson.dumps(meta.usage) if meta.usage else "",
         "cost_usd": meta.cost_usd,
-        "message_id": meta.message_id[:100],
-        "request_id": meta.request_id[:100],
+        "message_id": _fit(meta.message_id, 100),
+        "request_id": _fit(meta.request_id, 100),
         "revision": revision,
         "created_at": now,
     }
