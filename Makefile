@@ -81,6 +81,26 @@ test-fuzz: $(VENV)/.fuzz-ready ## Send the REST API what its document allows, an
 bench-lists: $(VENV)/.test-ready $(if $(filter postgres,$(DB)),$(VENV)/.postgres-ready) $(if $(filter mariadb,$(DB)),$(VENV)/.mysql-ready) ## Time each list in a small and in a large table (DB=postgres)
 	$(PY) -m benchmarks.lists --db $(or $(DB),sqlite)$(if $(BENCH_ARGS), $(BENCH_ARGS))
 
+.PHONY: mutations
+mutations: $(VENV)/.test-ready ## Break each promise in a copy of the tree: a test has to notice
+	$(PY) -m tests.mutations$(if $(MUTATIONS_ARGS), $(MUTATIONS_ARGS))
+
+.PHONY: bench
+bench: $(VENV)/.bench-ready ## Measure what durability costs, beside the least that could do the job (BENCH_ARGS="--db postgres")
+	$(PY) -m benchmarks.overhead$(if $(BENCH_ARGS), $(BENCH_ARGS))
+
+.PHONY: bench-full
+bench-full: $(VENV)/.bench-ready ## The same with more rounds and longer runs
+	$(PY) -m benchmarks.overhead --set full$(if $(BENCH_ARGS), $(BENCH_ARGS))
+
+.PHONY: bench-check
+bench-check: $(VENV)/.test-ready ## Count statements and commits on the databases that answer; never judges time
+	$(PY) -m benchmarks.overhead --set check$(if $(BENCH_ARGS), $(BENCH_ARGS))
+
+.PHONY: bench-docs
+bench-docs: $(VENV)/.bench-ready ## Write the last measurement into docs/performance.md
+	$(PY) -m benchmarks.overhead.report --write docs/performance.md
+
 .PHONY: screenshots
 screenshots: $(VENV)/.browser-ready ## Take the pictures of the docs anew
 	ANVIL_BROWSER_REQUIRED=1 ANVIL_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser
@@ -148,6 +168,11 @@ $(VENV)/.browser-ready: $(VENV)/.package-ready
 $(VENV)/.fuzz-ready: $(VENV)/.test-ready
 	@echo "Installing what the API is fuzzed with"
 	@$(PIP) install --group fuzz
+	@touch $@
+
+$(VENV)/.bench-ready: $(VENV)/.test-ready
+	@echo "Installing what the benchmark needs"
+	@$(PIP) install --group bench
 	@touch $@
 
 $(VENV)/.dev-ready: $(VENV)/.package-ready
