@@ -13,6 +13,7 @@ from .checkpoint import AgentCheckpoint, MessageMeta
 from .clock import get_clock
 from .conf import get_settings
 from .cost import Usage, add_cost, price
+from .endings import close_paused_turn
 from .limits import FIELDS
 from .model_call import Answer
 from .states import ApprovalKind, Outcome, RunStatus
@@ -52,6 +53,7 @@ class AnswerReader:
         elif reason == "refusal":
             checkpoint.status, checkpoint.stop_reason = RunStatus.DONE, "refusal"
             checkpoint.error = _refusal_text(answer.stop_details)
+            close_paused_turn(checkpoint)
         else:
             checkpoint.status = RunStatus.FAILED
             room = max(checkpoint.prefix["max_tokens"], self.agent.max_tokens)

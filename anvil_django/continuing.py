@@ -104,7 +104,7 @@ def _sent_before(run: Run, content: Any, key: str | None, alias: str) -> Steerin
 def _continue(run: Run, content: Any, alias: str) -> None:
     run.check_readable()
     open_calls = ToolCall.objects.using(alias).filter(run=run).exclude(status=str(CallStatus.DONE))
-    if open_calls.exclude(effect="limit").exists():
+    if open_calls.exclude(effect="limit").exists() or _has_paused_calls(run, alias):
         raise IllegalTransitionError(
             run.run_id, run.status, str(RunStatus.QUEUED), until="its turn is answered"
         )
@@ -122,6 +122,17 @@ def _continue(run: Run, content: Any, alias: str) -> None:
         revision=run.revision + 1,
         created_at=database_now(),
     )
+
+
+def _has_paused_calls(run: Run, alias: str) -> bool:
+    """Whether the run failed after the model had paused a turn with calls in it, which nothing answers."""
+    tail: list[dict[str, Any]] = []
+    rows = Message.objects.using(alias).filter(run=run).order_by("-seq")
+    for seq, role, content in rows.values_list("seq", "role", "content")[: run.pauses + 1]:
+        if role != "assistant" or seq != run.message_count - 1 - len(tail):
+            break
+        tail.insert(0, {"role": role, "content": exactjson.loads(content)})
+    return bool(history.open_calls(tail))
 
 
 def _checked(content: Any) -> Any:

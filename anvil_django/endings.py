@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from . import history
+from .calls import ToolCall
 from .checkpoint import AgentCheckpoint
 from .states import CallStatus, Outcome, RunStatus
 from .steps import CANCELLED, CANCELLED_UNKNOWN
+from .steps import PAUSED as TURN_PAUSED
 
 SLICE_OVER = "Waits for a worker: its last one handed it back between two steps."
 PAUSED = "Paused by an operator. Resume it to go on."
@@ -31,9 +34,35 @@ def cancel(checkpoint: AgentCheckpoint) -> None:
             checkpoint.touch(call)
     if checkpoint.calls:
         checkpoint.close_turn()
+    close_paused_turn(checkpoint)
     close_question(checkpoint, CANCELLED)
     checkpoint.status, checkpoint.stop_reason = RunStatus.CANCELLED, "cancelled"
     checkpoint.error_code, checkpoint.error = "", "Cancelled by a person."
+
+
+def close_paused_turn(checkpoint: AgentCheckpoint) -> None:
+    """Answer the calls of a turn that the model has only paused: it never comes to them now.
+
+    A history that ends with them could not go on with a further message.
+    """
+    asked = [] if checkpoint.calls else history.open_calls(checkpoint.messages)
+    if not asked:
+        return
+    calls = [
+        ToolCall(
+            call_id=block["id"],
+            name=block["name"],
+            input=block["input"],
+            seq=len(checkpoint.messages) - 1,
+            index=index,
+            effect="none",
+        )
+        for index, block in enumerate(asked)
+    ]
+    for call in calls:
+        call.finish(Outcome.CANCELLED, TURN_PAUSED, is_error=True)
+    checkpoint.open_turn(calls)
+    checkpoint.close_turn()
 
 
 def close_question(checkpoint: AgentCheckpoint, told: str) -> None:

@@ -139,6 +139,8 @@ class Loop(Effects):
                     checkpoint.status, checkpoint.stop_reason = status, stop_reason
                     checkpoint.error_code, checkpoint.error = error_code, error
                     endings.close_question(checkpoint, NOT_RAISED)
+                    if status is RunStatus.DONE:
+                        endings.close_paused_turn(checkpoint)
         return None
 
     def _raise_limit(self, question: ToolCall) -> None:

@@ -35,7 +35,7 @@ from .leases import Lease, owner_name
 from .loop import Loop
 from .models import Run
 from .recovery import Recovery, recover
-from .states import RESUMABLE, RunStatus
+from .states import RESUMABLE, UNFINISHED, RunStatus
 from .stores.database_time import database_now
 from .stores.decisions import queue_if_decided
 from .stores.django import DjangoStateStore, request_digest
@@ -63,6 +63,8 @@ LEFT_ALONE = (
     "Waits for a worker with a newer anvil_django: it was saved by one, and a worker that reads checkpoints "
     "up to version {known} left it alone."
 )
+CANCEL_LOOKS = 10
+"""How often a run that is to be cancelled may change hands between two looks at it."""
 AGENT_MISSING_RETRY = 30.0
 """Seconds until a run whose agent this process does not know is offered to a worker again."""
 
@@ -291,13 +293,19 @@ def cancel(run_id: str, *, by: str = "") -> Run:
     if run.status in map(str, RESUMABLE):
         run.check_readable()
     store = DjangoStateStore()
-    if not store.request(run_id, "cancel", by=by):
-        return _unless(run_id, RunStatus.CANCELLED)
-    claimed = store.claim(run_id, owner_name(), get_settings().lease_seconds, any_idle=True)
-    if claimed is not None:
-        checkpoint, lease = claimed
-        endings.cancel(checkpoint)
-        store.save(checkpoint, lease, progress=True, heed=())
+    for _ in range(CANCEL_LOOKS):
+        asked = store.request(run_id, "cancel", by=by)
+        claimed = store.claim(run_id, owner_name(), get_settings().lease_seconds, any_idle=True)
+        if claimed is not None:
+            checkpoint, lease = claimed
+            endings.cancel(checkpoint)
+            store.save(checkpoint, lease, progress=True, heed=())
+            _note_who(run, by, store.alias)
+        elif not asked and get(run_id).status in UNFINISHED:
+            continue  # It went from a worker's hands to its rest between the two.
+        elif not asked:
+            return _unless(run_id, RunStatus.CANCELLED)
+        break
     run.refresh_from_db()
     return run
 

@@ -51,6 +51,8 @@ TERMINAL = frozenset({RunStatus.DONE, RunStatus.FAILED, RunStatus.CANCELLED})
 """Statuses in which nothing more happens by itself."""
 RESUMABLE = frozenset({RunStatus.SUSPENDED, RunStatus.PAUSED, RunStatus.FAILED})
 """Statuses out of which a person's resume (or decision) leads."""
+ADVANCING = frozenset({RunStatus.QUEUED, RunStatus.RUNNING})
+"""Statuses in which a worker advances the run, or will: it heeds what is asked of it."""
 CONTINUABLE = TERMINAL
 """Statuses in which a further user message starts the run again."""
 UNFINISHED = frozenset(s for s, to in TRANSITIONS.items() if RunStatus.CANCELLED in to)

@@ -537,7 +537,8 @@ def test_a_run_that_no_worker_takes_is_explained(agent, monkeypatch):
         out, err = run_command("anvil_run", "worldly", "Hello", "--run-id", "a")
 
     assert (
-        err == "Run a is queued: Waits for a worker. If no worker runs, start one with: manage.py anvil_worker\n"
+        err == "Run a is queued: Waits for a worker. If no worker runs, "
+        "start one with: manage.py anvil_worker\n"
     )
     assert "Run a is cancelled: Cancelled by a person." in out
 

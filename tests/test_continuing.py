@@ -15,7 +15,7 @@ from anvil_django.errors import (
     UnknownRunError,
 )
 from anvil_django.stores import DjangoStateStore
-from anvil_django.testing import ScriptedMessagesAPI, pause, say, tool_call
+from anvil_django.testing import ScriptedMessagesAPI, fault, pause, refusal, say, tool_call
 
 from .world import registered_agent, reviewer, world
 
@@ -112,6 +112,67 @@ def test_a_message_that_cannot_be_sent_is_refused(messages_api: ScriptedMessages
     assert run().status == "done"
     with pytest.raises(UnknownRunError):
         runs.say("nobody", "Hi.")
+
+
+# A turn that the model had paused.
+
+
+def paused_run(messages_api: ScriptedMessagesAPI, *later: Any, **limits: Any) -> models.Run:
+    """A run that ends after the model had paused in a turn with a call."""
+    messages_api.script(pause("Hm.", tool_call("look", {"thing": "a"})), *later)
+    with registered_agent(**limits):
+        start_run("worldly", "Go.", run_id="r")
+        tasks.advance("r")
+    return run()
+
+
+def test_a_limit_that_ends_a_paused_turn_answers_its_calls(messages_api: ScriptedMessagesAPI) -> None:
+    assert paused_run(messages_api, say("Yes?"), max_iterations=1).stop_reason == "max_iterations"
+
+    assert roles() == ["user", "assistant", "user"]
+    (call,) = models.ToolCall.objects.all()
+    assert (call.status, call.outcome, call.is_error) == ("done", "cancelled", True)
+    fork = runs.fork("r", message="And now?", new_id="f")
+    with registered_agent():
+        tasks.advance(fork.run_id)
+    assert roles("f") == ["user", "assistant", "user", "user", "assistant"]
+
+
+def test_a_refusal_of_a_paused_turn_answers_its_calls(messages_api: ScriptedMessagesAPI) -> None:
+    assert paused_run(messages_api, say("Yes?").after(refusal())).stop_reason == "refusal"
+
+    with registered_agent():
+        runs.say("r", "Why?")
+        tasks.advance("r")
+    assert roles() == ["user", "assistant", "user", "user", "assistant"]
+
+
+def test_a_cancelled_paused_turn_has_its_calls_answered(messages_api: ScriptedMessagesAPI) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        cancel = interrupting(DjangoStateStore.save, lambda: runs.cancel("r"))
+        patch.setattr(DjangoStateStore, "save", cancel)
+        assert paused_run(messages_api, say("Yes?")).status == "cancelled"
+
+    with registered_agent():
+        runs.say("r", "Go on.")
+        tasks.advance("r")
+    assert roles() == ["user", "assistant", "user", "user", "assistant"]
+
+
+def test_a_run_that_failed_in_a_paused_turn_takes_no_message_until_it_is_resumed(
+    messages_api: ScriptedMessagesAPI,
+) -> None:
+    broken = say("Done.").after(fault.http(400, "invalid_request_error"))
+    assert paused_run(messages_api, broken).status == "failed"
+
+    with pytest.raises(IllegalTransitionError, match="until its turn is answered"):
+        runs.say("r", "Go on.")
+    with pytest.raises(BadInputError, match="was never answered"):
+        runs.fork("r", message="Go on.")
+    with registered_agent():
+        runs.retry("r")
+        tasks.advance("r")
+    assert roles() == ["user", "assistant", "assistant", "user"]
 
 
 # Steer.

@@ -306,6 +306,48 @@ def test_promise_6_every_unfinished_run_says_why_it_waits(messages_api: Scripted
         assert list(runs.recover()) == []
 
 
+def test_promise_6_a_cancellation_that_died_on_the_way_leaves_nothing_that_nobody_heeds(
+    messages_api: ScriptedMessagesAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages_api.script(say(tool_call("deploy", {"version": "v2"})))
+    with registered_agent():
+        start_run("worldly", "Go.", run_id="r")
+        tasks.advance("r")
+        with monkeypatch.context() as patch:
+            patch.setattr(DjangoStateStore, "claim", lambda *args, **kwargs: die())
+            with pytest.raises(Kill):
+                runs.cancel("r")
+
+    assert (run().status, run().cancel_requested) == ("suspended", False)
+    assert runs.cancel("r", by="Clara").status == "cancelled"
+    assert run().requested_by == "Clara"
+
+
+def test_promise_6_a_cancellation_finds_a_run_that_a_worker_took_meanwhile(
+    messages_api: ScriptedMessagesAPI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages_api.script(say(tool_call("deploy", {"version": "v2"})))
+    claim, taken = DjangoStateStore.claim, []
+
+    def taken_by_another(store: DjangoStateStore, run_id: str, *args: Any, **kwargs: Any) -> Any:
+        if not taken:
+            approvals.approve(pending(), user=reviewer())
+            taken.append(claim(store, run_id, "another worker", 60))
+        return claim(store, run_id, *args, **kwargs)
+
+    with registered_agent():
+        start_run("worldly", "Go.", run_id="r")
+        tasks.advance("r")
+        monkeypatch.setattr(DjangoStateStore, "claim", taken_by_another)
+        runs.cancel("r")
+
+    assert (run().status, run().cancel_requested) == ("running", True)
+
+
+def die() -> None:
+    raise Kill
+
+
 # 7
 
 

@@ -144,7 +144,9 @@ class StateStore(ABC):
 
     @abstractmethod
     def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
-        """Ask whoever advances the run to cancel or pause it; False if it cannot be.
+        """Ask whoever advances the run, or takes it next, to cancel or pause it; False if nobody will.
+
+        Only of a run that is queued or running: one that rests has nobody who would heed it.
 
         ``by`` is who asks, where the store can keep that.
         """

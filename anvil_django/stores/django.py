@@ -27,7 +27,7 @@ from ..errors import (
 from ..identity import storable_name
 from ..leases import Lease
 from ..models import AgentVersion, Approval, Run, Steering
-from ..states import RESUMABLE, TERMINAL, RunStatus, sources
+from ..states import ADVANCING, RESUMABLE, TERMINAL, RunStatus
 from . import decisions, saving
 from .base import REQUESTS, Request, RunRequestedError, StateStore, TransactionCutOffError
 from .database_time import Now, database_now
@@ -340,8 +340,7 @@ class DjangoStateStore(StateStore):
         return run_pk is not None and queue_if_decided(run_pk, self.alias, sources=sources)
 
     def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
-        wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
-        runs = self._runs().filter(run_id=run_id, status__in=[str(s) for s in sources(wanted)])
+        runs = self._runs().filter(run_id=run_id, status__in=[str(s) for s in ADVANCING])
         return bool(runs.update(**{FLAGS[request]: True}, requested_by=storable_name(by)))
 
     def take_steering(self, checkpoint: AgentCheckpoint) -> list[tuple[Any, Any]]:

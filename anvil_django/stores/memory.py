@@ -21,7 +21,7 @@ from ..errors import (
     UnknownRunError,
 )
 from ..leases import Lease
-from ..states import RESUMABLE, TERMINAL, ApprovalKind, CallStatus, Channel, RunStatus, sources
+from ..states import ADVANCING, RESUMABLE, TERMINAL, ApprovalKind, CallStatus, Channel, RunStatus
 from .base import REQUESTS, ApprovalUnusableError, Request, RunRequestedError, StateStore
 
 
@@ -205,8 +205,7 @@ class MemoryStateStore(StateStore):
     def request(self, run_id: str, request: Request, *, by: str = "") -> bool:
         with self._lock:
             stored = self._runs.get(run_id)
-            wanted = RunStatus.CANCELLED if request == "cancel" else RunStatus.PAUSED
-            if stored is None or stored.status not in sources(wanted):
+            if stored is None or stored.status not in ADVANCING:
                 return False
             stored.request = request
             return True

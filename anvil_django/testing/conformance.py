@@ -345,6 +345,7 @@ class StoreConformance(ApprovalConformance):
         checkpoint.status, checkpoint.error = RunStatus.PAUSED, "why"
         store.save(checkpoint, lease, progress=True)
 
+        assert store.request("run-1", "cancel") is False, "nobody would heed it"
         assert store.wake("run-1", {RunStatus.FAILED}) is False
         assert store.wake("run-1", {RunStatus.PAUSED}) is True
 
