@@ -101,7 +101,7 @@ def test_a_trace_of_libpq_is_read_with_its_prepared_statements() -> None:
         'F\t40\tParse\t "_pg3_0" "INSERT INTO t\n VALUES ($1)" 1 21\n'
         'F\t28\tBind\t "" "_pg3_0" 1 1 1 2 \'\\x00\\x05\' 1 0\nF\t9\tExecute\t "" 0\n'
         'F\t28\tBind\t "" "_pg3_1" 1 1 1 2 \'\\x00\\x06\' 1 0\n'
-        'F\t11\tQuery\t "COMMIT"\nF\t5\tQuery\t ""\n'
+        'F\t40\tParse\t "_pg3_2" "COMMIT" 0\nF\t28\tBind\t "" "_pg3_2" 0 0 1 0\nF\t5\tQuery\t ""\n'
     )
 
     said = sent(trace, {"_pg3_1": "UPDATE t"})
@@ -198,6 +198,29 @@ def test_peers_that_are_not_installed_are_left_out_with_a_reason(
     }
 
 
+def test_a_peer_is_measured_by_its_own_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "venvs" / "dbos" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.touch()
+    (tmp_path / "bench.py").write_text(
+        "import json, sys\n"
+        "n = int(sys.argv[sys.argv.index('--n') + 1])\n"
+        "print(json.dumps({'peer': 'dbos', 'counts': {'SELECT': 4 * n + 3, 'COMMIT': 2 * n}}))\n"
+    )
+    monkeypatch.setenv("BENCH_ROOT", str(tmp_path))
+    cell = Cell("count", "sqlite", ("raw2",), Job(60), 1, peers=True)
+    peers = Peers(tmp_path)
+
+    assert peers.for_cell(cell) == ["dbos"]
+    assert peers.measure("dbos", cell) == {
+        "statements": 6.0,
+        "commits": 2.0,
+        "words": {"COMMIT": 2.0, "SELECT": 4.0},
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.processes
 def test_a_measurement_runs_from_the_template_to_the_figures(tmp_path: Path) -> None:
     """The command itself, on the cheapest cells."""
     out = tmp_path / "out.jsonl"

@@ -129,7 +129,7 @@ def per_iteration(few: dict[str, Any], many: dict[str, Any], iterations: int) ->
 
 def first_word(text: str) -> str:
     """What kind of statement it is; PING for an empty one."""
-    words = re.split(r"[\s;(]+", text.strip(), maxsplit=1)
+    words = re.split(r"[\s;(\"]+", text.strip(), maxsplit=1)
     return words[0].upper() or "PING"
 
 

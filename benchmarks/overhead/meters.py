@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -55,6 +56,7 @@ def machine() -> dict[str, Any]:
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, {_total_memory_gb():.0f} GB",
         "python": platform.python_version(),
         "load": os.getloadavg()[0],
+        "commit": _commit(),
         "arguments": sys.argv[1:],
         "servers": {kind: server_version(kind) for kind in KINDS if not missing(kind)},
         "packages": {},
@@ -65,6 +67,16 @@ def machine() -> dict[str, Any]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def _commit() -> str:
+    """The commit that was measured; empty outside a checkout."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    folder = Path(__file__).resolve().parent
+    try:
+        return subprocess.run(command, cwd=folder, capture_output=True, text=True).stdout.strip()
+    except OSError:
+        return ""
 
 
 def _total_memory_gb() -> float:

@@ -67,9 +67,10 @@ def _where(rows: Sequence[Row]) -> str:
     if about is None:
         return ""
     versions = [f"{name} {version}" for name, version in {**about["servers"], **about["packages"]}.items()]
+    commit = f" at {about['commit']}" if about["commit"] else ""
     return (
-        f"Measured {about['date']} on {about['machine']}; Python {about['python']}, {', '.join(versions)}. "
-        f"Load average at the start: {about['load']:.1f}. Set: {about.get('set', '')}.\n"
+        f"Measured {about['date']}{commit} on {about['machine']}; Python {about['python']}, "
+        f"{', '.join(versions)}. Load average at the start: {about['load']:.1f}. Set: {about['set']}.\n"
     )
 
 

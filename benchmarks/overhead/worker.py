@@ -165,6 +165,7 @@ def _resume(order: Order) -> dict[str, Any]:
         os._exit(0)  # The call never returns, so the run can be resumed again.
 
     workload.at_call = _at_last_call(order, arrived)
+    contestant.load()
     watch = Stopwatch()
     contestant.resume("crashed", order.job)
     raise workload.WrongRunError("The run went on without a model call.")

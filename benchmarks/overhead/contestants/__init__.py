@@ -13,6 +13,9 @@ NAMES = ("raw", "raw2", "raw-1rt", "django-rows", "anvil", "sdk")
 class Contestant(Protocol):
     """Runs jobs on one database. Everything it needs is imported when it is made."""
 
+    def load(self) -> None:
+        """Import what its processes have imported before they are given work."""
+
     def open(self) -> None:
         """Connect."""
 

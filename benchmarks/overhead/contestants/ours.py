@@ -8,7 +8,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.db import connection, connections
 
-from anvil_django import Checkpointer, approvals, run_agent, start_run, tasks
+from anvil_django import Checkpointer, approvals, queue, run_agent, start_run, tasks
 from anvil_django.clients import get_client
 from anvil_django.models import Approval, Run
 from anvil_django.stores import MemoryStateStore
@@ -37,6 +37,9 @@ class Anvil:
         self._reviewer: Any = None
         if counter is not None:
             counter.watch_django()
+
+    def load(self) -> None:
+        queue.preload()  # As a cluster does before its workers are forked.
 
     def open(self) -> None:
         if not self._in_memory:

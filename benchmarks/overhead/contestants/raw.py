@@ -51,6 +51,8 @@ class Raw:
         self._mark = "?" if kind == "sqlite" else "%s"
         __import__(DRIVERS[kind])
 
+    def load(self) -> None: ...
+
     def open(self) -> None:
         self._connection = self._connect()
 

@@ -21,6 +21,8 @@ class DjangoRows:
         if counter is not None:
             counter.watch_django()
 
+    def load(self) -> None: ...
+
     def open(self) -> None:
         connection.ensure_connection()
 

@@ -32,6 +32,8 @@ def sdk_client() -> Any:
 class BareSDK:
     """See the module."""
 
+    def load(self) -> None: ...
+
     def open(self) -> None:
         self._client = sdk_client()
         self._prefix = exactjson.loads(AGENT.prefix) if isinstance(AGENT.prefix, str) else AGENT.prefix
