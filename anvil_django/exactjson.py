@@ -41,6 +41,8 @@ _DUMP_TEXT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=("
 
 _PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+# Not the six characters themselves, whose backslash is written as two.
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 _SCALARS = frozenset({str, float, bool, type(None)})
 # 640 digits, the lowest limit a Python process can be given, are more than 2,000 bits.
 _SURELY_PRINTABLE_BITS = 2000
@@ -168,7 +170,7 @@ def _is_clean(value: Any, keep_nul: bool) -> bool:
     except (TypeError, ValueError, RecursionError):
         # Also a UnicodeEncodeError, which is a ValueError.
         return False
-    if not keep_nul and "\\u0000" in text:
+    if not keep_nul and "\\u0000" in text and _NUL.search(text):
         return False
     return _has_plain_shape(value)
 

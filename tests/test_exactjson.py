@@ -107,7 +107,15 @@ class TestCleaning:
 
     @pytest.mark.parametrize(
         "value",
-        [{"a": [1, 2.5, None, True, "text"]}, {"emoji": "😀", "hangul": "한글 ퟿"}, [], {}, "", nested(99)],
+        [
+            {"a": [1, 2.5, None, True, "text"]},
+            {"emoji": "😀", "hangul": "한글 ퟿"},
+            {"\\u0000": "six characters, not one"},
+            [],
+            {},
+            "",
+            nested(99),
+        ],
     )
     def test_a_clean_value_comes_back_as_the_same_object(self, value: Any) -> None:
         assert exactjson.clean(value) is value
