@@ -14,7 +14,9 @@ PYTHON ?=
 PYTEST_ARGS ?=
 # Pytest workers, each with a database of its own: one more than the cores, since some tests wait.
 # Not the browser tests: they have a target of their own, which fails where there is no browser.
-PYTEST := -m pytest -n 3 --dist loadgroup -m "not browser"
+PYTEST := -m pytest -n 3 --dist loadgroup
+QUICK := -m "not browser and not slow"
+WHOLE := -m "not browser"
 
 # What the shell has set for some other project must not reach this one.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -27,7 +29,7 @@ help: ## Show the targets
 
 .PHONY: test
 test: $(VENV)/.test-ready ## Run the tests on SQLite
-	$(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+	$(PY) $(PYTEST) $(QUICK)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 .PHONY: demo
 demo: $(VENV)/.package-ready ## Run the example end to end: crash, recovery, approval, proof
@@ -39,13 +41,17 @@ demo: $(VENV)/.package-ready ## Run the example end to end: crash, recovery, app
 serve: $(VENV)/.package-ready ## Leave the example running, with a login to click through
 	$(PY) -m example_project.demo --serve
 
+.PHONY: test-slow
+test-slow: $(VENV)/.test-ready ## Run the tests on SQLite that take their time
+	$(PY) $(PYTEST) -m slow$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
 .PHONY: test-postgres
 test-postgres: $(VENV)/.postgres-ready ## Run the tests on a PostgreSQL server
-	ANVIL_TEST_DB=postgres $(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+	ANVIL_TEST_DB=postgres $(PY) $(PYTEST) $(WHOLE)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 .PHONY: test-mariadb
 test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server
-	ANVIL_TEST_DB=mariadb $(PY) $(PYTEST)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+	ANVIL_TEST_DB=mariadb $(PY) $(PYTEST) $(WHOLE)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 # A campaign of faults, on servers of its own where the binaries are found; see docs/faults.md.
 CAMPAIGN_DB ?= sqlite

@@ -28,6 +28,7 @@ EXAMPLES = os.environ.get("ANVIL_FUZZ_EXAMPLES", "10")
 MISSING = find_spec("schemathesis") is None and "ANVIL_FUZZ_REQUIRED" not in os.environ
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.skipif(MISSING, reason="schemathesis is not installed")

@@ -15,6 +15,7 @@ from tests.processes.cluster import ROOT
 RUNS, FAULTS, SEED = 12, 10, 7
 
 
+@pytest.mark.slow
 @pytest.mark.processes
 def test_a_short_campaign_of_faults_loses_nothing_and_repeats_nothing(tmp_path: Path) -> None:
     figures = tmp_path / "figures.json"

@@ -49,6 +49,7 @@ def test_told_to_stop_it_hands_the_run_back_at_the_next_step_and_leaves_nothing(
     assert health.live().problems == ["No cluster of this host has given a sign of life for 180 s."]
 
 
+@pytest.mark.slow
 def test_what_is_not_done_after_the_grace_time_is_killed(site: Site) -> None:
     site.api.script(say(tool_call("look", {"name": "one"})))
     site.hold("one")
@@ -63,6 +64,7 @@ def test_what_is_not_done_after_the_grace_time_is_killed(site: Site) -> None:
     gone(group)
 
 
+@pytest.mark.slow
 def test_a_second_signal_kills_at_once(site: Site) -> None:
     site.api.script(say(tool_call("look", {"name": "one"})))
     site.hold("one")
@@ -79,6 +81,7 @@ def test_a_second_signal_kills_at_once(site: Site) -> None:
     gone(group)
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_sentinel_is_killed_is_replaced_and_the_run_goes_on(site: Site) -> None:
     site.api.script(
         say(tool_call("act", {"name": "one"})), say(tool_call("look", {"name": "two"})), say("Done.")
@@ -100,6 +103,7 @@ def test_a_cluster_whose_sentinel_is_killed_is_replaced_and_the_run_goes_on(site
     assert site.counts("began") == {"one": 1, "two": 2}
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_workers_wait_for_a_dead_one_is_replaced(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"})), say("Done."))
     worker = start_worker(site, *QUICKLY, workers=1)
@@ -120,6 +124,7 @@ def test_a_cluster_whose_workers_wait_for_a_dead_one_is_replaced(site: Site) -> 
     assert worker.said("another one in 0 s") == 1
 
 
+@pytest.mark.slow
 def test_a_run_that_a_hanging_cluster_had_fetched_is_not_waited_for(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"})), say("Done."))
     worker = start_worker(site, workers=1)
@@ -135,6 +140,7 @@ def test_a_run_that_a_hanging_cluster_had_fetched_is_not_waited_for(site: Site) 
     assert run.token == 1
 
 
+@pytest.mark.slow
 def test_a_cluster_is_left_alone_while_all_its_workers_are_busy(site: Site) -> None:
     worker = start_worker(site, *QUICKLY)
     group = worker.cluster
@@ -146,6 +152,7 @@ def test_a_cluster_is_left_alone_while_all_its_workers_are_busy(site: Site) -> N
     assert (worker.said("does not answer"), worker.cluster) == (0, group)
 
 
+@pytest.mark.slow
 def test_a_cluster_whose_supervisor_was_killed_hands_its_run_back_and_ends(site: Site) -> None:
     site.api.script(say(tool_call("act", {"name": "one"}), tool_call("act", {"name": "two"})), say("Done."))
     site.hold("one")
@@ -164,6 +171,7 @@ def test_a_cluster_whose_supervisor_was_killed_hands_its_run_back_and_ends(site:
     assert (run.status, run.recoveries, site.counts("began")) == ("queued", 0, {"one": 1})
 
 
+@pytest.mark.slow
 def test_a_cluster_that_hangs_after_its_supervisor_was_killed_is_killed(site: Site) -> None:
     site.api.script(say(tool_call("look", {"name": "one"})))
     site.hold("one")
@@ -178,6 +186,7 @@ def test_a_cluster_that_hangs_after_its_supervisor_was_killed_is_killed(site: Si
     gone(group)
 
 
+@pytest.mark.slow
 def test_a_cluster_that_cannot_be_kept_alive_is_given_up(site: Site) -> None:
     script = (
         "import django; django.setup();"
