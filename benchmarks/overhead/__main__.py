@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import time
@@ -79,6 +80,7 @@ def _labels(cell: Cell, contestant: str, number: int) -> dict[str, Any]:
         "shape": cell.job.shape,
         "size": cell.job.size,
         "round": number,
+        "load": round(os.getloadavg()[0], 1),
     }
     if cell.workers:
         labels |= {"workers": cell.workers, "broker": cell.broker, "wait": cell.job.wait}

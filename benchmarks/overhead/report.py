@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from . import plots
@@ -70,8 +71,15 @@ def _where(rows: Sequence[Row]) -> str:
     commit = f" at {about['commit']}" if about["commit"] else ""
     return (
         f"Measured {about['date']}{commit} on {about['machine']}; Python {about['python']}, "
-        f"{', '.join(versions)}. Load average at the start: {about['load']:.1f}. Set: {about['set']}.\n"
+        f"{', '.join(versions)}. Load average at the start {about['load']:.1f}{_load(rows)}. "
+        f"Set: {about['set']}.\n"
     )
+
+
+def _load(rows: Sequence[Row]) -> str:
+    """How busy the machine was, the benchmark included."""
+    loads = [row["load"] for row in rows if "round" in row and "load" in row]
+    return f", median {median(loads):.1f}, most {max(loads):.1f}" if loads else ""
 
 
 def _by_length(rows: Sequence[Row]) -> str:
