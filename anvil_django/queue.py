@@ -211,10 +211,11 @@ def _tables(using: str) -> list[str]:
 
 
 def _worker_started(**kwargs: Any) -> None:
-    from . import clusters, tasks
-
-    # A handler that raises would kill every new worker. The sweep first: somebody's run waits for it.
+    # A handler that raises would kill every new worker, also where the code on the disk is being replaced.
+    # The sweep first: somebody's run waits for it.
     try:
+        from . import clusters, tasks
+
         tasks.recover()
         clusters.join()
     except Exception:
