@@ -105,7 +105,7 @@ bench-check: $(VENV)/.test-ready ## Count statements and commits on the database
 
 .PHONY: bench-docs
 bench-docs: $(VENV)/.bench-ready ## Write the last measurement into docs/performance.md
-	$(PY) -m benchmarks.overhead.report --write docs/performance.md
+	$(PY) -m benchmarks.overhead.report --write docs/performance.md$(if $(BENCH_ARGS), $(BENCH_ARGS))
 
 .PHONY: screenshots
 screenshots: $(VENV)/.browser-ready ## Take the pictures of the docs anew

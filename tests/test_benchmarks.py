@@ -168,6 +168,19 @@ def test_the_tables_replace_what_is_between_the_markers(tmp_path: Path) -> None:
     assert "1.40 (1.40 ×)" in once
 
 
+def test_a_cell_that_is_measured_again_counts_as_in_the_last_file() -> None:
+    about = {"what": "machine"}
+    first = [
+        about,
+        row("run", "raw2", ms=9.0),
+        row("run", "anvil", ms=9.0),
+        row("resume", "anvil", resume_ms=5.0),
+    ]
+    again = [about, row("run", "anvil", ms=1.0)]
+
+    assert report.merged([first, again]) == [about, first[3], again[1]]
+
+
 def test_the_document_of_the_project_has_its_markers() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
 

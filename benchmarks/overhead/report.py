@@ -244,6 +244,24 @@ def load(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
 
 
+def merged(files: Sequence[Sequence[Row]]) -> list[Row]:
+    """The lines of several measurements: a cell that was measured again is taken from the last one."""
+    latest = {_cell(row): number for number, rows in enumerate(files) for row in rows}
+    about = [row for row in files[0] if row["what"] == "machine"]
+    figures = [
+        row
+        for number, rows in enumerate(files)
+        for row in rows
+        if row["what"] != "machine" and latest[_cell(row)] == number
+    ]
+    places = {cell: place for place, cell in enumerate(latest)}  # Each where it was measured first.
+    return [*about, *sorted(figures, key=lambda row: places[_cell(row)])]
+
+
+def _cell(row: Row) -> tuple[Any, ...]:
+    return tuple(row.get(key) for key in ("what", "db", "n", "shape", "size", "workers", "broker", "wait"))
+
+
 def write(rows: Sequence[Row], document: Path) -> list[str]:
     """Put the tables between the document's markers and the plots into the folder beside it.
 
@@ -269,10 +287,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", nargs="*", type=Path, default=[RESULTS], help="default: the last ones")
+    parser.add_argument(
+        "results",
+        nargs="*",
+        type=Path,
+        default=[RESULTS],
+        help="default: the last ones; of several files, what was measured again counts as in the last",
+    )
     parser.add_argument("--write", type=Path, metavar="DOCUMENT", help="into this file, between its markers")
     options = parser.parse_args()
-    rows = [row for path in options.results for row in load(path)]
+    rows = merged([load(path) for path in options.results])
     if options.write is None:
         print(all_tables(rows))
         return 0
