@@ -178,7 +178,7 @@ def test_a_cell_that_is_measured_again_counts_as_in_the_last_file() -> None:
     ]
     again = [about, row("run", "anvil", ms=1.0)]
 
-    assert report.merged([first, again]) == [about, again[1], first[3]]
+    assert report.merged([first, again]) == [{**about, "again": 1}, again[1], first[3]]
 
 
 def test_the_document_of_the_project_has_its_markers() -> None:

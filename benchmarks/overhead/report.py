@@ -68,11 +68,12 @@ def _where(rows: Sequence[Row]) -> str:
     if about is None:
         return ""
     versions = [f"{name} {version}" for name, version in {**about["servers"], **about["packages"]}.items()]
+    again = f"; {about['again']} cells are from a later measurement" if about.get("again") else ""
     commit = f" at {about['commit']}" if about["commit"] else ""
     return (
         f"Measured {about['date']}{commit} on {about['machine']}; Python {about['python']}, "
         f"{', '.join(versions)}. Load average at the start {about['load']:.1f}{_load(rows)}. "
-        f"Set: {about['set']}.\n"
+        f"Set: {about['set']}{again}.\n"
     )
 
 
@@ -247,7 +248,11 @@ def load(path: Path) -> list[dict[str, Any]]:
 def merged(files: Sequence[Sequence[Row]]) -> list[Row]:
     """The lines of several measurements: a cell that was measured again is taken from the last one."""
     latest = {_cell(row): number for number, rows in enumerate(files) for row in rows}
-    about = [row for row in files[0] if row["what"] == "machine"]
+    replaced = {
+        _cell(row) for number, rows in enumerate(files) for row in rows if latest[_cell(row)] > number
+    }
+    again = len(replaced - {_cell({"what": "machine"})})
+    about = [{**row, "again": again} for row in files[0] if row["what"] == "machine"]
     figures = [
         row
         for number, rows in enumerate(files)
