@@ -68,7 +68,7 @@ def loads(text: str) -> Any:
     Raises:
         ValueError: the text is not JSON; ``NaN`` and ``Infinity`` are not JSON either.
     """
-    return json.loads(text, parse_constant=_refuse_constant)
+    return _LOAD(text)
 
 
 def readable(value: Any) -> str:
@@ -155,6 +155,9 @@ def clean_text(text: str, *, keep_nul: bool = False) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
+
+
+_LOAD = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
 def _join_pair(match: re.Match[str]) -> str:

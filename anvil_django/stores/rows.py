@@ -210,6 +210,8 @@ def read_final_text(run: Run) -> str:
 
 def _read_calls(run: Run) -> list[ToolCall]:
     rows = ToolCallRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq", "index", "id")
+    # Not as instances: they take as long again as all the JSON of a long run.
+    rows = rows.values_list("pk", *_CALL_COLUMNS, named=True)
     calls = {row.pk: read_call(row) for row in rows}
     approvals = (
         ApprovalRow.objects.using(run._state.db)
@@ -220,6 +222,23 @@ def _read_calls(run: Run) -> list[ToolCall]:
     for approval in approvals:  # The last one about a call is the one in force.
         _attach(calls[approval.call_id], approval)
     return list(calls.values())
+
+
+_CALL_COLUMNS = (
+    "call_id",
+    "name",
+    "input",
+    "seq",
+    "index",
+    "effect",
+    "on_interrupt",
+    "status",
+    "attempts",
+    "started_token",
+    "outcome",
+    "result",
+    "is_error",
+)
 
 
 def read_call(row: ToolCallRow) -> ToolCall:

@@ -114,28 +114,57 @@ class Changes:
 _NOT_DONE: Statement = ("status <> %s", [str(CallStatus.DONE)])
 
 
+class _Row:
+    """Values in the form of their columns: names, SQL of each value, parameters."""
+
+    def __init__(self, connection: Any, model: type[models.Model], values: Values) -> None:
+        self.columns: list[str] = []
+        self.marks: list[str] = []
+        self.parameters: list[Any] = []
+        known = _columns(model, connection.alias)
+        for name, value in values.items():
+            column, prepare = known[name]
+            self.columns.append(column)
+            if value is None:
+                self.marks.append("NULL")
+            elif value == "":
+                # Written out like NULL: psycopg remembers no statement with more than 50 parameters.
+                self.marks.append("''")
+            elif isinstance(value, Now):
+                mark, parameters = now_sql(connection, value)
+                self.marks.append(mark)
+                self.parameters += parameters
+            else:
+                self.marks.append("%s")
+                self.parameters.append(value if prepare is None else prepare(value, connection))
+
+    def equations(self) -> Iterator[str]:
+        """Each column with its value."""
+        return (f"{column} = {mark}" for column, mark in zip(self.columns, self.marks, strict=True))
+
+
 class _Insert:
     """New rows of one table."""
 
     def __init__(self, connection: Any, model: type[models.Model], rows: Sequence[Values]) -> None:
         self._connection = connection
-        self._rows = [_bound(connection, model, row) for row in rows]
-        columns = ", ".join(column for column, _, _ in self._rows[0])
+        self._rows = [_Row(connection, model, row) for row in rows]
+        columns = ", ".join(self._rows[0].columns)
         self._head = f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({columns})"
 
     def alone(self) -> Iterator[Statement]:
         """As few statements as the database takes parameters in one."""
         most = self._connection.features.max_query_params
-        size = max(1, most // len(self._rows[0])) if most else len(self._rows)
+        size = max(1, most // len(self._rows[0].columns)) if most else len(self._rows)
         for start in range(0, len(self._rows), size):
             rows = self._rows[start : start + size]
-            values = ", ".join(f"({_marks(row)})" for row in rows)
-            yield f"{self._head} VALUES {values}", [p for row in rows for p in _parameters(row)]
+            values = ", ".join(f"({', '.join(row.marks)})" for row in rows)
+            yield f"{self._head} VALUES {values}", [p for row in rows for p in row.parameters]
 
     def after(self, source: str) -> Iterator[Statement]:
         """A row each, if there is one in ``source``. Not all at once: a UNION would settle the types."""
         for row in self._rows:
-            yield f"{self._head} SELECT {_marks(row)} FROM {source}", _parameters(row)
+            yield f"{self._head} SELECT {', '.join(row.marks)} FROM {source}", row.parameters
 
 
 class _Update:
@@ -143,10 +172,9 @@ class _Update:
 
     def __init__(self, connection: Any, model: type[models.Model], values: Values, held: Values) -> None:
         self._table = connection.ops.quote_name(model._meta.db_table)
-        self._set = _bound(connection, model, values)
-        self.conditions: list[Statement] = [
-            (f"{column} = {mark}", parameters) for column, mark, parameters in _bound(connection, model, held)
-        ]
+        self._set = _Row(connection, model, values)
+        expected = _Row(connection, model, held)
+        self.conditions: list[Statement] = [(" AND ".join(expected.equations()), expected.parameters)]
 
     def alone(self) -> Statement:
         """The statement."""
@@ -155,11 +183,13 @@ class _Update:
 
     def after(self, source: str) -> Iterator[Statement]:
         """The same, if there is a row in ``source``."""
-        assignments = ", ".join(f"{column} = {mark}" for column, mark, _ in self._set)
         conditions = " AND ".join(condition for condition, _ in self.conditions)
         only = f" FROM {source}" if source else ""
-        parameters = _parameters(self._set) + [p for _, more in self.conditions for p in more]
-        yield f"UPDATE {self._table} SET {assignments}{only} WHERE {conditions}", parameters
+        parameters = self._set.parameters + [p for _, more in self.conditions for p in more]
+        yield (
+            f"UPDATE {self._table} SET {', '.join(self._set.equations())}{only} WHERE {conditions}",
+            parameters,
+        )
 
 
 _SENT_AS_THEY_ARE = (
@@ -170,28 +200,6 @@ _SENT_AS_THEY_ARE = (
     models.IntegerField,
     models.TextField,
 )
-Bound = list[tuple[str, str, list[Any]]]
-"""Columns with the SQL of their values and its parameters."""
-
-
-def _bound(connection: Any, model: type[models.Model], values: Values) -> Bound:
-    columns = _columns(model, connection.alias)
-    bound: Bound = []
-    for name, value in values.items():
-        column, prepare = columns[name]
-        if isinstance(value, Now):
-            bound.append((column, *now_sql(connection, value)))
-        else:
-            bound.append((column, "%s", [value if prepare is None else prepare(value, connection)]))
-    return bound
-
-
-def _marks(row: Bound) -> str:
-    return ", ".join(mark for _, mark, _ in row)
-
-
-def _parameters(row: Bound) -> list[Any]:
-    return [parameter for _, _, parameters in row for parameter in parameters]
 
 
 @lru_cache
