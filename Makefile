@@ -17,6 +17,9 @@ PYTEST_ARGS ?=
 PYTEST := -m pytest -n 3 --dist loadgroup
 QUICK := -m "not browser and not slow"
 WHOLE := -m "not browser"
+# What PostgreSQL is asked to do in the way of the other databases, too.
+PLAIN := tests/test_promises.py tests/test_kill_points.py tests/test_driving.py tests/test_continuing.py \
+	tests/test_approvals_bound.py tests/test_approvals_property.py tests/processes/test_killed_workers.py
 
 # What the shell has set for some other project must not reach this one.
 unexport DJANGO_SETTINGS_MODULE PYTHONPATH PYTHONHOME VIRTUAL_ENV
@@ -48,6 +51,10 @@ test-slow: $(VENV)/.test-ready ## Run the tests on SQLite that take their time
 .PHONY: test-postgres
 test-postgres: $(VENV)/.postgres-ready ## Run the tests on a PostgreSQL server
 	ANVIL_TEST_DB=postgres $(PY) $(PYTEST) $(WHOLE)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
+
+.PHONY: test-postgres-plain
+test-postgres-plain: $(VENV)/.postgres-ready ## The same for what saves, with plain statements
+	ANVIL_TEST_PLAIN=1 ANVIL_TEST_DB=postgres $(PY) $(PYTEST) $(QUICK) $(PLAIN)$(if $(PYTEST_ARGS), $(PYTEST_ARGS))
 
 .PHONY: test-mariadb
 test-mariadb: $(VENV)/.mysql-ready ## Run the tests on a MariaDB server

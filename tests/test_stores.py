@@ -7,11 +7,14 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from anvil_django import start_run, tasks
 from anvil_django.errors import LeaseLostError
 from anvil_django.models import Run, ToolCall
 from anvil_django.states import Outcome
 from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
-from anvil_django.testing import StoreConformance
+from anvil_django.testing import ScriptedMessagesAPI, StoreConformance, say, tool_call
+
+from .world import registered_agent
 
 
 class TestMemoryStateStore(StoreConformance):
@@ -45,3 +48,19 @@ class TestDjangoStateStoreInPlainStatements(TestDjangoStateStore):
     @pytest.fixture(autouse=True)
     def plain(self, settings: Any) -> None:
         settings.ANVIL = {**settings.ANVIL, "SAVE_IN_ONE_STATEMENT": False}
+
+
+@pytest.mark.django_db
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="only there a save is one statement")
+def test_the_statement_of_a_save_is_prepared_where_the_site_allows_it(
+    messages_api: ScriptedMessagesAPI,
+) -> None:
+    messages_api.script(*[say(tool_call("look", {"thing": "a"})) for _ in range(12)], say("Done."))
+    with registered_agent():
+        start_run("worldly", "Go.", run_id="r")
+        tasks.advance("r")
+
+    assert Run.objects.get().iterations == 13
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM pg_prepared_statements WHERE statement LIKE %s", ["WITH saved%"])
+        assert bool(cursor.fetchone()[0]) is (connection.connection.prepare_threshold is not None)
