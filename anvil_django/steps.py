@@ -212,7 +212,7 @@ def _model_step(checkpoint: AgentCheckpoint) -> Step:
             RunStatus.FAILED,
             error_code="pause_limit",
             error=f"The model paused its turn {checkpoint.pauses} times in a row. "
-            "Raise max_pauses on the agent, or resume to let it go on.",
+            "Resume the run to let it go on; a higher max_pauses on the agent holds for new runs.",
         )
     return CallModel()
 

@@ -6,7 +6,7 @@
 import os
 
 from tests.settings import *  # noqa: F403
-from tests.settings import DATABASES, INSTALLED_APPS, Q_CLUSTER
+from tests.settings import ANVIL, DATABASES, INSTALLED_APPS, Q_CLUSTER
 
 INSTALLED_APPS = [*INSTALLED_APPS, "tests.faults"]
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
@@ -27,6 +27,7 @@ if socket := os.environ.get("ANVIL_FAULTS_REDIS"):
 
 ANVIL = {
     "CLIENT": "tests.faults.agents.client",
+    "SAVE_IN_ONE_STATEMENT": ANVIL["SAVE_IN_ONE_STATEMENT"],
     "LEASE_SECONDS": 3.0,
     "HEARTBEAT_SECONDS": 0.5,
     "TICKET_SECONDS": 3.0,
