@@ -160,7 +160,8 @@ def ask_for_more(checkpoint: AgentCheckpoint, agent: Agent, reached: str, used: 
     # By default as much again as the agent begins with.
     more = getattr(agent.limits, FIELDS[reached]) or allowed
     question = ToolCall(
-        call_id=f"limit-{checkpoint.revision}",
+        # No id of the model's has a colon.
+        call_id=f"limit:{checkpoint.revision}",
         name=reached,
         input={"limit": reached, "used": used, "allowed": str(allowed), "raise_by": str(more)},
         seq=len(checkpoint.messages),

@@ -128,7 +128,7 @@ def _has_paused_calls(run: Run, alias: str) -> bool:
     """Whether the run failed after the model had paused a turn with calls in it, which nothing answers."""
     tail: list[dict[str, Any]] = []
     rows = Message.objects.using(alias).filter(run=run).order_by("-seq")
-    for seq, role, content in rows.values_list("seq", "role", "content")[: run.pauses + 1]:
+    for seq, role, content in rows.values_list("seq", "role", "content").iterator(chunk_size=20):
         if role != "assistant" or seq != run.message_count - 1 - len(tail):
             break
         tail.insert(0, {"role": role, "content": exactjson.loads(content)})

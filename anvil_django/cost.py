@@ -278,4 +278,7 @@ def _is_usual(usage: Mapping[str, Any]) -> bool:
     """Whether the report has the shape that the API gives it today."""
     counts = [usage.get(name) for name in ("input_tokens", "output_tokens")]
     counts += [usage.get(name) or 0 for name in ("cache_read_input_tokens", "cache_creation_input_tokens")]
-    return all(type(count) is int and count >= 0 for count in counts)
+    # A split of what was written that is more than the whole makes no sense.
+    split, written = usage.get("cache_creation"), counts[-1]
+    parts = [_count(part) for part in split.values()] if isinstance(split, Mapping) else []
+    return all(type(count) is int and count >= 0 for count in counts) and sum(parts) <= _count(written)

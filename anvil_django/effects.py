@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Generator
 from datetime import timedelta
 from typing import Any
 
-from . import exactjson, history
+from . import endings, exactjson, history
 from .agents import Agent
 from .answers import AnswerReader, ask
 from .boundaries import reach
@@ -205,7 +205,9 @@ class Effects(ABC):
                 try:
                     self._save(step)
                 except (RunRequestedError, ApprovalUnusableError):
-                    # What was done is recorded now; what was asked is followed at the next boundary.
+                    # What was done is recorded now, of a run that still runs: a save that ends or hands it
+                    # back would give the lease up. What was asked is followed at the next boundary.
+                    endings.take_back(self.checkpoint)
                     self._save(None, heed=())
                     self._dirty = True
         except _RollBack as undone:

@@ -18,6 +18,12 @@ def hand_back(checkpoint: AgentCheckpoint) -> None:
     checkpoint.status, checkpoint.error = RunStatus.QUEUED, SLICE_OVER
 
 
+def take_back(checkpoint: AgentCheckpoint) -> None:
+    """Running still, whatever the last step made of it; it is not stored yet, and follows again."""
+    checkpoint.status, checkpoint.stop_reason = RunStatus.RUNNING, ""
+    checkpoint.error_code = checkpoint.error = ""
+
+
 def pause(checkpoint: AgentCheckpoint) -> None:
     """Stop until an operator resumes it."""
     checkpoint.status, checkpoint.error_code = RunStatus.PAUSED, ""

@@ -103,7 +103,7 @@ def _cut(parent: AgentCheckpoint, answers: list[int], after: int) -> list[dict[s
     else:
         end = len(parent.messages)
     messages = parent.messages[:end]
-    if after == len(answers) and (parent.calls or history.open_calls(messages)):
+    if (after == len(answers) and parent.calls) or history.open_calls(messages):
         # A failed run may have died in the middle of a turn: what has no result cannot be sent.
         raise BadInputError(
             f"The turn of iteration {after} was never answered; fork from iteration {after - 1} or earlier."

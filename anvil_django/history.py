@@ -154,7 +154,7 @@ def storable_answer(
         if block.get("type") == "tool_use":
             call_id = block.get("id")
             if not _is_name(call_id) or call_id in used_ids:
-                block = {**block, "id": f"toolu_anvil_{seq}_{index}"}
+                block = {**block, "id": _free_id(f"toolu_anvil_{seq}_{index}", used_ids)}
             if not _is_name(block.get("name")):
                 block = {**block, "name": INVALID_NAME}
             if not isinstance(block.get("input"), dict):
@@ -166,6 +166,11 @@ def storable_answer(
         kept.append(block)
     stored: list[dict[str, Any]] = exactjson.loads(exactjson.dumps(exactjson.clean(kept, keep_nul=True)))
     return stored, unusable
+
+
+def _free_id(wanted: str, used_ids: set[str]) -> str:
+    tries = (wanted, *(f"{wanted}_{number}" for number in range(len(used_ids))))
+    return next(call_id for call_id in tries if call_id not in used_ids)
 
 
 def _is_name(value: Any) -> bool:

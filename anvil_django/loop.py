@@ -32,7 +32,7 @@ from .steps import (
     needs_intent,
     next_step,
 )
-from .stores.base import REQUESTS, ApprovalUnusableError, Request, RunRequestedError
+from .stores.base import ONLY_CANCEL, REQUESTS, ApprovalUnusableError, Request, RunRequestedError
 from .tool_results import as_content
 
 
@@ -276,7 +276,13 @@ class Loop(Effects):
 
     def _follow(self, request: str) -> None:
         """Do what an operator asked, at this boundary."""
-        (endings.cancel if request == "cancel" else endings.pause)(self.checkpoint)
+        if request == "pause":
+            endings.pause(self.checkpoint)
+            with suppress(RunRequestedError):
+                self._save(None, heed=ONLY_CANCEL)
+                return
+        # Also where that came while the run was being paused.
+        endings.cancel(self.checkpoint)
         self._save(None, heed=())
 
 

@@ -36,6 +36,7 @@ from .loop import Loop
 from .models import Run
 from .recovery import Recovery, recover
 from .states import RESUMABLE, UNFINISHED, RunStatus
+from .stores.base import ONLY_CANCEL, RunRequestedError
 from .stores.database_time import database_now
 from .stores.decisions import queue_if_decided
 from .stores.django import DjangoStateStore, request_digest
@@ -213,7 +214,11 @@ def _advance(
         agent = get_agent(checkpoint.agent)
     except UnknownAgentError as exc:
         _without_agent(checkpoint, exc)
-        store.save(checkpoint, lease, progress=False, heed=())
+        try:
+            store.save(checkpoint, lease, progress=False, heed=ONLY_CANCEL)
+        except RunRequestedError:
+            endings.cancel(checkpoint)
+            store.save(checkpoint, lease, progress=True, heed=())
         return checkpoint
     stop = should_stop or Slice(checkpoint.run_id, checkpoint.store_key).is_over
     load_user = store.user_loader(checkpoint.run_id)
@@ -289,11 +294,11 @@ def cancel(run_id: str, *, by: str = "") -> Run:
         IllegalTransitionError: It is done.
         NewerCheckpointError: Nobody advances it, and only a later version of this package could end it.
     """
-    run = get(run_id)
-    if run.status in map(str, RESUMABLE):
-        run.check_readable()
     store = DjangoStateStore()
     for _ in range(CANCEL_LOOKS):
+        run = get(run_id)
+        if run.status in map(str, RESUMABLE):
+            run.check_readable()
         asked = store.request(run_id, "cancel", by=by)
         claimed = store.claim(run_id, owner_name(), get_settings().lease_seconds, any_idle=True)
         if claimed is not None:
@@ -305,9 +310,8 @@ def cancel(run_id: str, *, by: str = "") -> Run:
             continue  # It went from a worker's hands to its rest between the two.
         elif not asked:
             return _unless(run_id, RunStatus.CANCELLED)
-        break
-    run.refresh_from_db()
-    return run
+        return get(run_id)
+    raise IllegalTransitionError(run_id, run.status, str(RunStatus.CANCELLED), until="it rests for a moment")
 
 
 def pause(run_id: str, *, by: str = "") -> Run:

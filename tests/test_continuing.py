@@ -175,6 +175,24 @@ def test_a_run_that_failed_in_a_paused_turn_takes_no_message_until_it_is_resumed
     assert roles() == ["user", "assistant", "assistant", "user"]
 
 
+def test_it_is_seen_however_often_the_turn_was_paused(messages_api: ScriptedMessagesAPI) -> None:
+    later = [pause(f"Part {i}.") for i in range(3)]
+    last = say("Done.").after(fault.http(400, "invalid_request_error"))
+    assert paused_run(messages_api, *later, last, max_pauses=3).error_code == "pause_limit"
+
+    with registered_agent():
+        runs.resume("r")
+        tasks.advance("r")
+        assert (run().status, run().error_code) == ("failed", "request_refused")
+        with pytest.raises(IllegalTransitionError, match="until its turn is answered"):
+            runs.say("r", "Hello?")
+        with pytest.raises(BadInputError, match="was never answered"):
+            runs.fork("r", iteration=1, message="Go on.")
+        runs.retry("r")
+        tasks.advance("r")
+    assert run().status == "done"
+
+
 # Steer.
 
 

@@ -213,3 +213,15 @@ def test_the_price_is_that_of_genai_prices_for_every_model() -> None:
             except Exception:
                 theirs = None
             assert price(model.id, report, at=at) == theirs, (model.id, report)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"cache_creation_input_tokens": 2, "cache_creation": {"ephemeral_1h_input_tokens": 3}},
+        {"cache_creation": {"ephemeral_5m_input_tokens": 3}},
+    ],
+    ids=["more than the whole", "no whole"],
+)
+def test_a_split_that_contradicts_its_whole_has_no_price(odd: Any) -> None:
+    assert price("claude-sonnet-5-5", {"input_tokens": 1, "output_tokens": 1, **odd}) is None

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.db import connection
 
-from anvil_django import start_run, tasks
+from anvil_django import Checkpointer, start_run, tasks
 from anvil_django.errors import LeaseLostError
-from anvil_django.models import Run, ToolCall
-from anvil_django.states import Outcome
+from anvil_django.models import Approval, Run, ToolCall
+from anvil_django.states import ApprovalKind, CallStatus, Outcome, RunStatus
 from anvil_django.stores import DjangoStateStore, MemoryStateStore, StateStore
 from anvil_django.testing import ScriptedMessagesAPI, StoreConformance, say, tool_call
 
@@ -41,6 +42,30 @@ class TestDjangoStateStore(StoreConformance):
 
         assert stored.get().result == '"The first."'
         assert Run.objects.values().get() == before, "nothing of that save is kept"
+
+    def test_the_calls_of_a_turn_have_keys_in_their_order(self, store: StateStore) -> None:
+        checkpoint, lease = self.opened(store)
+        more = [replace(checkpoint.calls[1], call_id=f"toolu_{i}", index=i - 1) for i in range(3, 20)]
+        checkpoint.open_turn([*checkpoint.calls, *more])
+        store.save(checkpoint, lease, progress=True)
+
+        assert list(ToolCall.objects.order_by("pk").values_list("index", flat=True)) == list(range(19))
+
+    def test_a_checkpoint_that_was_loaded_is_saved_as_it_is(self, store: StateStore) -> None:
+        checkpoint, lease = self.opened(store)
+        checkpoint.calls[0].finish(Outcome.RETURNED, "Done.")
+        checkpoint.calls[1].wait(ApprovalKind.TOOL)
+        checkpoint.status = RunStatus.SUSPENDED
+        store.save(checkpoint, lease, progress=True)
+        saver = Checkpointer(store, "run-1")
+
+        for copied in (False, True):
+            loaded = saver.load()
+            assert loaded is not None
+            saver.save(loaded.copy() if copied else loaded)
+
+        assert [c.status for c in self.loaded(store).calls] == [CallStatus.DONE, CallStatus.WAITING]
+        assert Approval.objects.count() == 1
 
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="elsewhere there is no other way")

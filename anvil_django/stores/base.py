@@ -19,6 +19,8 @@ from ..states import RunStatus
 Request = Literal["cancel", "pause", "steer"]
 REQUESTS: frozenset[Request] = frozenset({"cancel", "pause", "steer"})
 """What can be asked of a run that somebody advances; ``steer``: a message waits for a place."""
+ONLY_CANCEL: frozenset[Request] = frozenset({"cancel"})
+"""What a save heeds that lets the run rest: nobody would heed it afterwards."""
 
 
 class RunRequestedError(AnvilError):

@@ -27,7 +27,7 @@ from ..errors import (
 from ..identity import storable_name
 from ..leases import Lease
 from ..models import AgentVersion, Approval, Run, Steering
-from ..states import ADVANCING, RESUMABLE, TERMINAL, RunStatus
+from ..states import ADVANCING, RESUMABLE, TERMINAL, CallStatus, RunStatus
 from . import decisions, saving
 from .base import REQUESTS, Request, RunRequestedError, StateStore, TransactionCutOffError
 from .database_time import Now, database_now
@@ -129,11 +129,14 @@ class DjangoStateStore(StateStore):
             if exactjson.dumps(mine) != exactjson.dumps(message):
                 raise HistoryRewrittenError(checkpoint.run_id, seq)
         checkpoint.saved_count, checkpoint.store_key = len(stored.messages), run.pk
-        known = {call.call_id for call in stored.questions}
+        known = {call.call_id: call for call in stored.questions}
         for call in checkpoint.questions:
-            call.stored = call.call_id in known
-            if call.stored:
-                checkpoint.touch(call)
+            before = known.get(call.call_id)
+            call.stored = before is not None
+            if before is not None:
+                call.approval_id = before.approval_id
+                if before.status is not CallStatus.DONE:  # A result is written once.
+                    checkpoint.touch(call)
         values = {**run_values(checkpoint), "updated_at": Now()}
         if checkpoint.status is not RunStatus.RUNNING:
             values.update(lease_owner="", lease_until=None)
@@ -276,8 +279,15 @@ class DjangoStateStore(StateStore):
             return saving.write(checkpoint, self.alias, held=held, run=values, then=then)
         except saving.Refused:
             if again and self._is_stored(checkpoint, lease):
-                return []  # The first try was committed; only the answer was lost.
+                return self._asked_before(checkpoint)  # It was committed; only the answer was lost.
             raise self._why_not(checkpoint, lease) from None
+
+    def _asked_before(self, checkpoint: AgentCheckpoint) -> saving.Asked:
+        """The cases that a save has opened whose answer was lost."""
+        rows = Approval.objects.using(self.alias).filter(run_id=checkpoint.store_key, open_key__isnull=False)
+        opened = dict(rows.values_list("call__call_id", "pk"))
+        new = [call for call in checkpoint.questions if call.undecided and call.approval_id is None]
+        return [(call, opened[call.call_id]) for call in new if call.call_id in opened]
 
     def _saved_values(self, checkpoint: AgentCheckpoint, lease: Lease) -> dict[str, Any]:
         values = run_values(checkpoint)

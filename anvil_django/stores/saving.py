@@ -22,6 +22,10 @@ Asked = list[tuple[ToolCall, int]]
 """Calls with the keys of the approvals that were created for them."""
 
 
+MOST_AT_ONCE = 100
+"""Rows that are written in one statement; with many more, planning it takes longer than it saves."""
+
+
 class Refused(Exception):  # noqa: N818 (a jump out of the transaction, not an error)
     """The run's row does not hold what it must, or a call has its result already; nothing was written."""
 
@@ -57,7 +61,7 @@ def write(
     connection = connections[alias]
     changes = _changes(checkpoint, held, run)
     reviewed = [call for call in _new_or_changed(checkpoint) if _concerns_people(call)]
-    if not reviewed and not then and _takes_all_at_once(connection):
+    if not reviewed and not then and changes.rows <= MOST_AT_ONCE and _takes_all_at_once(connection):
         if not changes.write_at_once(connection):
             raise Refused
         return []

@@ -43,6 +43,11 @@ class Changes:
     calls: list[dict[str, Any]] = field(default_factory=list)
     changed: dict[str, dict[str, Any]] = field(default_factory=dict)
 
+    @property
+    def rows(self) -> int:
+        """How many rows it writes, the run's own apart."""
+        return len(self.messages) + len(self.calls) + len(self.changed)
+
     def write(self, connection: Any) -> bool:
         """Write all of it, in the caller's transaction.
 
@@ -73,9 +78,13 @@ class Changes:
         sql, parameters = run.alone()
         parts = [f"saved AS ({sql} RETURNING 1)"]
         others: list[_Insert | _Update] = [*self._inserts(connection), *self._updates(connection)]
+        source = "saved"
         for each in others:
-            for sql, more in each.after("saved"):
-                parts.append(f"part{len(parts)} AS ({sql})")
+            for number in range(each.parts):
+                sql, more = each.after(source, number)
+                # Each waits for the one before: left alone they run in any order, and so would the keys.
+                source = f"part{len(parts)}"
+                parts.append(f"{source} AS ({sql} RETURNING 1)")
                 parameters += more
         with _preparing_cursor(connection) as cursor:
             cursor.execute(f"WITH {', '.join(parts)} SELECT COUNT(*) FROM saved", parameters)
@@ -177,10 +186,15 @@ class _Insert:
             values = ", ".join(f"({', '.join(row.marks)})" for row in rows)
             yield f"{self._head} VALUES {values}", [p for row in rows for p in row.parameters]
 
-    def after(self, source: str) -> Iterator[Statement]:
-        """A row each, if there is one in ``source``. Not all at once: a UNION would settle the types."""
-        for row in self._rows:
-            yield f"{self._head} SELECT {', '.join(row.marks)} FROM {source}", row.parameters
+    @property
+    def parts(self) -> int:
+        """A statement for each row: a UNION of them would settle the types too soon."""
+        return len(self._rows)
+
+    def after(self, source: str, number: int) -> Statement:
+        """One row, if there is one in ``source``."""
+        row = self._rows[number]
+        return f"{self._head} SELECT {', '.join(row.marks)} FROM {source}", row.parameters
 
 
 class _Update:
@@ -192,20 +206,19 @@ class _Update:
         expected = _Row(connection, model, held)
         self.conditions: list[Statement] = [(" AND ".join(expected.equations()), expected.parameters)]
 
+    parts = 1
+
     def alone(self) -> Statement:
         """The statement."""
-        (statement,) = self.after("")
-        return statement
+        return self.after("")
 
-    def after(self, source: str) -> Iterator[Statement]:
+    def after(self, source: str, number: int = 0) -> Statement:
         """The same, if there is a row in ``source``."""
         conditions = " AND ".join(condition for condition, _ in self.conditions)
+        assignments = ", ".join(self._set.equations())
         only = f" FROM {source}" if source else ""
         parameters = self._set.parameters + [p for _, more in self.conditions for p in more]
-        yield (
-            f"UPDATE {self._table} SET {', '.join(self._set.equations())}{only} WHERE {conditions}",
-            parameters,
-        )
+        return f"UPDATE {self._table} SET {assignments}{only} WHERE {conditions}", parameters
 
 
 _SENT_AS_THEY_ARE = (
