@@ -104,6 +104,8 @@ class AgentCheckpoint:
     """Steering messages placed since the last save, by the store's key, with the numbers they got."""
     store_key: Any = field(default=None, compare=False, repr=False)
     """The store's own name for the run, for the store alone."""
+    stored_columns: dict[str, Any] | None = field(default=None, compare=False, repr=False)
+    """What the store knows the run's row to hold, for the store alone; None: it does not know."""
 
     @property
     def pending(self) -> list[PendingCall]:

@@ -563,3 +563,21 @@ def test_an_iteration_costs_the_same_however_long_the_run_is(
     assert [text.split()[0] for text in iteration] == (["WITH", "WITH"] if at_once else plain)
     # The content of an iteration is about 600 bytes; the columns around it are a constant.
     assert sum(map(len, iteration)) < 4500
+
+
+def test_an_iteration_writes_no_indexed_column_of_the_run(
+    messages_api: ScriptedMessagesAPI, at_once: bool
+) -> None:
+    with fixed_clock():
+        texts = statements(messages_api, 3, lambda i: [tool_call("look", {"thing": "a"})])
+
+    update = f"UPDATE {connection.ops.quote_name(models.Run._meta.db_table)} SET "
+    written = [text.split(update)[1].split(" WHERE ")[0] for text in texts if update in text]
+    saves = [columns for columns in written if "message_count" in columns]
+    indexed = {name for index in models.Run._meta.indexes for name in index.fields} - {"id"}
+    named = [
+        {name for name in indexed if f"{connection.ops.quote_name(name)} = " in columns} for columns in saves
+    ]
+    assert len(saves) == 7
+    assert named[:-1] == [set()] * 6
+    assert named[-1] == {"status", "stop_reason"}  # The end.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -49,11 +50,19 @@ class Now(NamedTuple):
     offset: timedelta = timedelta()
 
 
-def now_sql(connection: Any, now: Now) -> tuple[str, list[Any]]:
-    """SQL and parameters of ``database_now``."""
+def at_fixed_time(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The values, with the time of a ``FixedClock`` in force in the place of each ``Now``."""
     clock = get_clock()
-    if isinstance(clock, FixedClock):
-        return "%s", [connection.ops.adapt_datetimefield_value(clock.now() + now.offset)]
+    if not isinstance(clock, FixedClock):
+        return values
+    return {
+        name: clock.now() + value.offset if isinstance(value, Now) else value
+        for name, value in values.items()
+    }
+
+
+def now_sql(connection: Any, now: Now) -> tuple[str, list[Any]]:
+    """SQL and parameters of ``database_now`` while the real clock is in force."""
     if connection.vendor == "sqlite":
         return _SQLITE_NOW.format(now.offset.total_seconds()), []
     return _compiled(connection.alias, now.offset)

@@ -43,6 +43,8 @@ FLAGS: dict[Request, str] = {
 }
 """What people ask of a run, for whoever advances it to heed."""
 
+_UNKNOWN = object()
+
 STALE_AFTER = 5.0
 """Seconds without a statement after which a connection is looked at before it is used again."""
 
@@ -193,6 +195,7 @@ class DjangoStateStore(StateStore):
             if run is None:  # Taken over already: this process was stopped for longer than the lease.
                 return None
             checkpoint = read_checkpoint(run)
+            checkpoint.stored_columns = {name: getattr(run, name) for name in run_values(checkpoint)}
         except BaseException:
             # It cannot be read, so nobody advances it under this lease: interrupted, as after ``release``.
             with suppress(Exception):
@@ -275,12 +278,19 @@ class DjangoStateStore(StateStore):
         held = {"token": lease.token, "lease_owner": lease.owner, "revision": checkpoint.revision}
         held.update({FLAGS[request]: False for request in sorted(heed)})
         values = self._saved_values(checkpoint, lease)
+        # Under this token and revision nobody else has written them since. What stays the same is not written
+        # again: an indexed column would cost its index another page.
+        known = checkpoint.stored_columns or {}
+        changed = {name: value for name, value in values.items() if known.get(name, _UNKNOWN) != value}
         try:
-            return saving.write(checkpoint, self.alias, held=held, run=values, then=then)
+            asked = saving.write(checkpoint, self.alias, held=held, run=changed, then=then)
         except saving.Refused:
             if again and self._is_stored(checkpoint, lease):
+                checkpoint.stored_columns = None
                 return self._asked_before(checkpoint)  # It was committed; only the answer was lost.
             raise self._why_not(checkpoint, lease) from None
+        checkpoint.stored_columns = known | values
+        return asked
 
     def _asked_before(self, checkpoint: AgentCheckpoint) -> saving.Asked:
         """The cases that a save has opened whose answer was lost."""

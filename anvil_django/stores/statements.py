@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import compress
 from typing import Any
 
 from django.db import connections, models
 
 from ..models import Message, Run, ToolCall
 from ..states import CallStatus
-from .database_time import Now, now_sql
+from .database_time import Now, at_fixed_time, now_sql
 
 Values = Mapping[str, Any]
 """Values by the name of the model's attribute; a ``Now`` is the database's clock."""
@@ -139,33 +140,87 @@ def _preparing_cursor(connection: Any) -> Any:
 _NOT_DONE: Statement = ("status <> %s", [str(CallStatus.DONE)])
 
 
-class _Row:
-    """Values in the form of their columns: names, SQL of each value, parameters."""
+@dataclass(frozen=True)
+class _Shape:
+    """What all rows have in common that fill the same columns and leave the same ones empty."""
 
-    def __init__(self, connection: Any, model: type[models.Model], values: Values) -> None:
-        self.columns: list[str] = []
-        self.marks: list[str] = []
-        self.parameters: list[Any] = []
-        known = _columns(model, connection.alias)
-        for name, value in values.items():
-            column, prepare = known[name]
-            self.columns.append(column)
-            if value is None:
-                self.marks.append("NULL")
-            elif value == "":
-                # Written out like NULL: psycopg remembers no statement with more than 50 parameters.
-                self.marks.append("''")
-            elif isinstance(value, Now):
-                mark, parameters = now_sql(connection, value)
-                self.marks.append(mark)
-                self.parameters += parameters
-            else:
-                self.marks.append("%s")
-                self.parameters.append(value if prepare is None else prepare(value, connection))
+    columns: tuple[str, ...]
+    marks: tuple[str, ...]
+    """The SQL of each value."""
+    sent: tuple[bool, ...]
+    """Which values are parameters."""
+    prepared: tuple[tuple[int, Any], ...]
+    """Places among the parameters, with what brings a value into the form of its column."""
+    fixed: tuple[tuple[int, Any], ...]
+    """Parameters that are always the same, with their places."""
 
-    def equations(self) -> Iterator[str]:
+    @cached_property
+    def equations(self) -> list[str]:
         """Each column with its value."""
-        return (f"{column} = {mark}" for column, mark in zip(self.columns, self.marks, strict=True))
+        return [f"{column} = {mark}" for column, mark in zip(self.columns, self.marks, strict=True)]
+
+    @cached_property
+    def assignments(self) -> str:
+        """For SET."""
+        return ", ".join(self.equations)
+
+    @cached_property
+    def conditions(self) -> str:
+        """For WHERE."""
+        return " AND ".join(self.equations)
+
+    def parameters(self, values: Values, connection: Any) -> list[Any]:
+        """Those of one row."""
+        found = list(compress(values.values(), self.sent))
+        for place, prepare in self.prepared:
+            found[place] = prepare(found[place], connection)
+        for place, value in self.fixed:
+            found.insert(place, value)
+        return found
+
+
+_SENT = object()
+"""In the place of a value that is sent as a parameter."""
+
+
+def _shaped(connection: Any, model: type[models.Model], values: Values) -> tuple[_Shape, list[Any]]:
+    """The shape and the parameters of a row."""
+    values = at_fixed_time(values)
+    # NULL and '' are written out: psycopg remembers no statement with more than 50 parameters.
+    forms = [
+        value if value is None or value == "" or type(value) is Now else _SENT for value in values.values()
+    ]
+    shape = _shape(model, connection.alias, tuple(values), tuple(forms))
+    return shape, shape.parameters(values, connection)
+
+
+@lru_cache(maxsize=1_000)
+def _shape(model: type[models.Model], alias: str, names: tuple[str, ...], forms: tuple[Any, ...]) -> _Shape:
+    connection, known = connections[alias], _columns(model, alias)
+    marks: list[str] = []
+    prepared: list[tuple[int, Any]] = []
+    fixed: list[tuple[int, Any]] = []
+    sent = 0
+    for name, form in zip(names, forms, strict=True):
+        prepare = known[name][1]
+        if form is _SENT:
+            marks.append("%s")
+            if prepare is not None:
+                prepared.append((sent, prepare))
+            sent += 1
+        elif isinstance(form, Now):
+            mark, parameters = now_sql(connection, form)
+            marks.append(mark)
+            fixed += [(sent + len(fixed) + at, value) for at, value in enumerate(parameters)]
+        else:
+            marks.append("NULL" if form is None else "''")
+    return _Shape(
+        columns=tuple(known[name][0] for name in names),
+        marks=tuple(marks),
+        sent=tuple(form is _SENT for form in forms),
+        prepared=tuple(prepared),
+        fixed=tuple(fixed),
+    )
 
 
 class _Insert:
@@ -173,18 +228,18 @@ class _Insert:
 
     def __init__(self, connection: Any, model: type[models.Model], rows: Sequence[Values]) -> None:
         self._connection = connection
-        self._rows = [_Row(connection, model, row) for row in rows]
-        columns = ", ".join(self._rows[0].columns)
+        self._rows = [_shaped(connection, model, row) for row in rows]
+        columns = ", ".join(self._rows[0][0].columns)
         self._head = f"INSERT INTO {connection.ops.quote_name(model._meta.db_table)} ({columns})"
 
     def alone(self) -> Iterator[Statement]:
         """As few statements as the database takes parameters in one."""
         most = self._connection.features.max_query_params
-        size = max(1, most // len(self._rows[0].columns)) if most else len(self._rows)
+        size = max(1, most // len(self._rows[0][0].columns)) if most else len(self._rows)
         for start in range(0, len(self._rows), size):
             rows = self._rows[start : start + size]
-            values = ", ".join(f"({', '.join(row.marks)})" for row in rows)
-            yield f"{self._head} VALUES {values}", [p for row in rows for p in row.parameters]
+            values = ", ".join(f"({', '.join(shape.marks)})" for shape, _ in rows)
+            yield f"{self._head} VALUES {values}", [p for _, parameters in rows for p in parameters]
 
     @property
     def parts(self) -> int:
@@ -193,8 +248,8 @@ class _Insert:
 
     def after(self, source: str, number: int) -> Statement:
         """One row, if there is one in ``source``."""
-        row = self._rows[number]
-        return f"{self._head} SELECT {', '.join(row.marks)} FROM {source}", row.parameters
+        shape, parameters = self._rows[number]
+        return f"{self._head} SELECT {', '.join(shape.marks)} FROM {source}", parameters
 
 
 class _Update:
@@ -202,9 +257,9 @@ class _Update:
 
     def __init__(self, connection: Any, model: type[models.Model], values: Values, held: Values) -> None:
         self._table = connection.ops.quote_name(model._meta.db_table)
-        self._set = _Row(connection, model, values)
-        expected = _Row(connection, model, held)
-        self.conditions: list[Statement] = [(" AND ".join(expected.equations()), expected.parameters)]
+        self._set, self._parameters = _shaped(connection, model, values)
+        expected, parameters = _shaped(connection, model, held)
+        self.conditions: list[Statement] = [(expected.conditions, parameters)]
 
     parts = 1
 
@@ -215,10 +270,9 @@ class _Update:
     def after(self, source: str, number: int = 0) -> Statement:
         """The same, if there is a row in ``source``."""
         conditions = " AND ".join(condition for condition, _ in self.conditions)
-        assignments = ", ".join(self._set.equations())
         only = f" FROM {source}" if source else ""
-        parameters = self._set.parameters + [p for _, more in self.conditions for p in more]
-        return f"UPDATE {self._table} SET {assignments}{only} WHERE {conditions}", parameters
+        parameters = self._parameters + [p for _, more in self.conditions for p in more]
+        return f"UPDATE {self._table} SET {self._set.assignments}{only} WHERE {conditions}", parameters
 
 
 _SENT_AS_THEY_ARE = (
