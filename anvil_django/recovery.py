@@ -16,6 +16,7 @@ from .errors import AnvilError
 from .leases import is_dead, is_here
 from .models import Approval, Run
 from .states import ApprovalStatus, RunStatus
+from .stores import slices
 from .stores.database_time import database_now
 from .stores.decisions import queue_if_decided, queued_values
 from .stores.django import DjangoStateStore
@@ -151,6 +152,8 @@ def _put_back(run: Run) -> bool:
                 finished_at=database_now(),
                 updated_at=database_now(),
             )
+            if moved:
+                slices.lose(run, alias)
             return bool(moved)
         if run.status == str(RunStatus.RUNNING):
             # Under the token that was seen: a worker that has taken it since keeps it. The lease may have
@@ -163,6 +166,8 @@ def _put_back(run: Run) -> bool:
                 error=INTERRUPTED,
                 ticket_at=database_now(),
             )
+            if moved:
+                slices.lose(run, alias)
         elif run.status == str(RunStatus.QUEUED):
             moved = same.filter(ticket_at=run.ticket_at).update(ticket_at=database_now())
         elif run.status == str(RunStatus.SUSPENDED):

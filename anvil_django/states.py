@@ -64,6 +64,15 @@ def sources(target: RunStatus) -> frozenset[RunStatus]:
     return frozenset(status for status, targets in TRANSITIONS.items() if target in targets)
 
 
+class SliceEnd(StrEnum):
+    """How a worker's slice of a run ended, where it is no status of the run."""
+
+    LOST = "lost"
+    """Its process died, or could not renew the lease."""
+    GIVEN_UP = "given_up"
+    """It raised, and let go of the run where it stood."""
+
+
 class CallStatus(StrEnum):
     """Where a tool call stands."""
 

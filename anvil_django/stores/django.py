@@ -28,7 +28,7 @@ from ..identity import storable_name
 from ..leases import Lease
 from ..models import AgentVersion, Approval, Run, Steering
 from ..states import ADVANCING, RESUMABLE, TERMINAL, CallStatus, RunStatus
-from . import decisions, saving
+from . import decisions, saving, slices
 from .base import REQUESTS, Request, RunRequestedError, StateStore, TransactionCutOffError
 from .database_time import Now, database_now
 from .decisions import queue_if_decided
@@ -140,11 +140,13 @@ class DjangoStateStore(StateStore):
                 if before.status is not CallStatus.DONE:  # A result is written once.
                     checkpoint.touch(call)
         values = {**run_values(checkpoint), "updated_at": Now()}
+        then: list[Callable[[AgentCheckpoint], None]] = []
         if checkpoint.status is not RunStatus.RUNNING:
             values.update(lease_owner="", lease_until=None)
+            then.append(lambda left: slices.end(left, left.token, self.alias))
         held = {"token": checkpoint.token, "revision": checkpoint.revision}
         try:
-            asked = saving.write(checkpoint, self.alias, held=held, run=values)
+            asked = saving.write(checkpoint, self.alias, held=held, run=values, then=then)
         except saving.Refused:
             raise LeaseLostError(checkpoint.run_id, checkpoint.token) from None
         saving.mark_saved(checkpoint, asked)
@@ -172,28 +174,29 @@ class DjangoStateStore(StateStore):
         else:
             queued &= Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
         expired = Q(status=str(RunStatus.RUNNING)) & (Q(lease_until=None) | Q(lease_until__lt=now))
-        taken = (
-            self._runs()
-            .readable()
-            .filter(Q(run_id=run_id) & (queued | expired))
-            .update(
-                # In this order: MariaDB evaluates each assignment with the new values of those before it.
-                recoveries=F("recoveries") + Case(When(status=str(RunStatus.RUNNING), then=1), default=0),
-                status=str(RunStatus.RUNNING),
-                token=F("token") + 1,
-                lease_owner=owner,
-                lease_until=database_now(timedelta(seconds=seconds)),
-                started_at=Coalesce("started_at", now),
-                ticket_at=None,
-            )
-        )
-        if not taken:
-            return None
+        rested = any_idle and self._runs().filter(run_id=run_id, status__in=map(str, RESUMABLE)).exists()
         held = self._runs().filter(run_id=run_id, lease_owner=owner)
-        try:
-            run = held.select_related("version").first()
-            if run is None:  # Taken over already: this process was stopped for longer than the lease.
+        with transaction.atomic(using=self.alias, savepoint=False):
+            taken = (
+                self._runs()
+                .readable()
+                .filter(Q(run_id=run_id) & (queued | expired))
+                .update(
+                    # In this order: MariaDB evaluates each assignment with the new values of those before it.
+                    recoveries=F("recoveries") + Case(When(status=str(RunStatus.RUNNING), then=1), default=0),
+                    status=str(RunStatus.RUNNING),
+                    token=F("token") + 1,
+                    lease_owner=owner,
+                    lease_until=database_now(timedelta(seconds=seconds)),
+                    started_at=Coalesce("started_at", now),
+                    ticket_at=None,
+                )
+            )
+            if not taken:
                 return None
+            run = held.select_related("version").get()
+            slices.begin(run, self.alias, rested=rested)
+        try:
             checkpoint = read_checkpoint(run)
             checkpoint.stored_columns = {name: getattr(run, name) for name in run_values(checkpoint)}
         except BaseException:
@@ -216,7 +219,9 @@ class DjangoStateStore(StateStore):
     def release(self, lease: Lease) -> None:
         # Still running, but under no live lease: interrupted, for the next sweep to find at once.
         mine = self._runs().filter(run_id=lease.run_id, token=lease.token, lease_owner=lease.owner)
-        mine.update(lease_until=None)
+        with transaction.atomic(using=self.alias):
+            if mine.update(lease_until=None):
+                slices.give_up(lease, self.alias)
 
     def refresh_connections(self) -> None:
         """As Django does between two requests: a tool before this one may have taken hours."""
@@ -275,6 +280,8 @@ class DjangoStateStore(StateStore):
             then.append(self._unless_decided)
         if checkpoint.status in TERMINAL and signals.run_ended.has_listeners(Run):
             then.append(self._tell)
+        if checkpoint.status is not RunStatus.RUNNING:
+            then.append(lambda left: slices.end(left, lease.token, self.alias))
         held = {"token": lease.token, "lease_owner": lease.owner, "revision": checkpoint.revision}
         held.update({FLAGS[request]: False for request in sorted(heed)})
         values = self._saved_values(checkpoint, lease)
