@@ -87,7 +87,10 @@ class Settings:
     queue: str | None = None
     """Name of the django-q2 cluster that advances runs; None: the default cluster."""
     install_schedule: bool = True
-    """Create the recovery schedule after ``migrate``."""
+    """Create the recovery schedule (and that of pruning, if runs are pruned) after ``migrate``."""
+    prune_after_days: float | None = None
+    """Once a day, delete the runs that ended this many days ago and that nobody was asked about; None: never.
+    """
     prices: Mapping[str, tuple[Any, Any, Any, Any, Any]] = field(default_factory=dict)
     """USD per million tokens by model: (input, output, cache read, 5-minute write, 1-hour write)."""
     save_in_one_statement: bool = True
@@ -178,6 +181,11 @@ def _type_problem(key: str, value: Any) -> str | None:
     elif name == "approval_ttl":
         good = value is None or isinstance(value, timedelta) or _is_number(value)
         wanted = "a number of seconds, a timedelta or None"
+    elif name == "prune_after_days":
+        good, wanted = (
+            value is None or (_is_number(value) and value > 0),
+            "a number of days above zero or None",
+        )
     elif name == "prices":
         good, wanted = isinstance(value, Mapping), "a dict"
     elif name == "base_url":

@@ -10,6 +10,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -23,7 +24,9 @@ logger = logging.getLogger(__name__)
 ADVANCE = "anvil_django.tasks.advance"
 RECOVER = "anvil_django.tasks.recover"
 PROBE = "anvil_django.tasks.answer"
+PRUNE = "anvil_django.tasks.prune"
 SCHEDULE_NAME = "anvil_django.recover"
+PRUNE_SCHEDULE_NAME = "anvil_django.prune"
 
 
 def ring(run_id: str, *, using: str) -> None:
@@ -163,19 +166,40 @@ def _reader(event: Any) -> Callable[[], bool]:
     return lambda: bool(flag.get_value())
 
 
-def install_schedule(using: str) -> None:
-    """Create the schedule of the recovery sweep, if it is missing; an operator's changes to it stay."""
+def prune_on() -> None:
+    """Have a worker go on with pruning."""
+    from django_q.tasks import async_task
+
+    cluster = get_settings().queue
+    options: dict[str, Any] = {"cluster": cluster} if cluster else {}
+    async_task(PRUNE, save=False, ack_failure=True, group="anvil", **options)
+
+
+def install_schedules(using: str) -> None:
+    """Create the schedules of the recovery sweep and, if runs are pruned, of that, where they are missing.
+
+    An operator's changes to them stay.
+    """
+    from django_q.models import Schedule
+
+    _install(using, SCHEDULE_NAME, RECOVER, schedule_type=Schedule.MINUTES, minutes=1)
+    if get_settings().prune_after_days is not None:
+        # Not at once: whoever has just set it can still see what would go.
+        tomorrow = get_clock().now() + timedelta(days=1)
+        _install(using, PRUNE_SCHEDULE_NAME, PRUNE, schedule_type=Schedule.DAILY, next_run=tomorrow)
+
+
+def _install(using: str, name: str, function: str, **when: Any) -> None:
     from django_q.models import Schedule
 
     Schedule.objects.using(using).get_or_create(
-        name=SCHEDULE_NAME,
+        name=name,
         defaults={
-            "func": RECOVER,
-            "schedule_type": Schedule.MINUTES,
-            "minutes": 1,
+            "func": function,
             "cluster": get_settings().queue,
             # Not saved: the sweep would push all other results out of the list.
             "kwargs": "q_options={'save': False, 'ack_failure': True}",
+            **when,
         },
     )
 
@@ -203,7 +227,7 @@ def _after_migrate(*, using: str, **kwargs: Any) -> None:
         return
     schedule = apps.get_model("django_q", "Schedule")
     if router.db_for_write(schedule) == using and schedule._meta.db_table in _tables(using):
-        install_schedule(using)
+        install_schedules(using)
 
 
 def _tables(using: str) -> list[str]:

@@ -1,14 +1,16 @@
-"""What django-q2 calls: advance a run by a slice, the recovery sweep, and the answer to a probe."""
+"""What django-q2 calls: advance a run by a slice, the sweep, pruning, and the answer to a probe."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from datetime import timedelta
 
 from django.db import connections
 
-from . import approvals, clusters, notifications, runs
+from . import approvals, clusters, notifications, queue, retention, runs
 from .clock import get_clock
+from .conf import get_settings
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +53,27 @@ def recover() -> int:
     recovered = sum(1 for _ in runs.recover())
     _show_life()
     return recovered
+
+
+def prune() -> int:
+    """Delete the runs that ended ``PRUNE_AFTER_DAYS`` ago; returns how many went.
+
+    Like a run, it hands its worker back after a slice; what is left then follows in another task.
+    """
+    days = get_settings().prune_after_days
+    if days is None:
+        return 0
+    is_stopping, began, gone = queue.stop_signal(), get_clock().monotonic(), 0
+    rule = retention.Rule(older_than=timedelta(days=days))
+    for pruned in retention.prune(rule):
+        gone += pruned.runs
+        _show_life()
+        over = get_clock().monotonic() - began >= get_settings().slice_seconds
+        if is_stopping() or (over and not queue.is_inline()):
+            queue.prune_on()
+            return gone
+    retention.prune_versions(rule.older_than)
+    return gone
 
 
 def answer(number: int, sweep: bool) -> None:

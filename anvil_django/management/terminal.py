@@ -179,6 +179,23 @@ def seconds(text: str) -> float:
     return number
 
 
+_AGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)([dh])")
+
+
+def age(text: str) -> timedelta:
+    """For argparse: an age above zero, in days or hours."""
+    match = _AGE.fullmatch(text)
+    try:
+        hours = 0.0 if match is None else float(match[1]) * (24 if match[2] == "d" else 1)
+        found = timedelta(hours=hours)
+    except OverflowError:
+        found = timedelta()
+    # Dates end a little before year 0.
+    if not timedelta() < found < timedelta(days=365 * 1000):
+        raise argparse.ArgumentTypeError(f"{text!r} is not an age such as 90d or 12h")
+    return found
+
+
 class TerminalCommand(BaseCommand):
     """A command whose errors are sentences, whose JSON goes to stdout and whose progress to stderr."""
 
@@ -205,6 +222,12 @@ class TerminalCommand(BaseCommand):
         """Show progress, apart from what the command answers; ``--verbosity 0`` turns it off."""
         if self._verbosity:
             self.stderr.write(line, self.style.NOTICE)
+
+    def progress(self, line: str) -> None:
+        """Show how far it has come on the last line of the terminal; elsewhere, nothing. "" clears it."""
+        if self._verbosity and self.stderr.isatty():
+            self.stderr.write(f"\r\x1b[K{line}", ending="")
+            self.stderr.flush()
 
     def write_json(self, value: Any) -> None:
         """Answer in JSON; ASCII only, so no text in it can steer the terminal."""
