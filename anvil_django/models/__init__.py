@@ -1,4 +1,4 @@
-"""The tables: agent versions, runs, messages, tool calls, slices, approvals, decisions, and worker clusters."""
+"""The tables: agent versions, runs, messages, tool calls, slices, approvals, decisions, worker clusters."""
 
 from .agent_version import AgentVersion
 from .approval import Approval, Decision
