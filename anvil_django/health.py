@@ -1,4 +1,8 @@
-"""Whether the workers are at work, from the database alone: for probes of an orchestrator and for alarms."""
+"""Whether the workers are at work, from the database alone.
+
+``live`` and ``ready`` are for the probes of an orchestrator and for alarms: one question each, a few
+statements. ``examination`` is for people: it looks at everything that keeps runs from getting on.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any
 
 from django.apps import apps
 from django.db import DatabaseError
-from django.db.models import Count, Min, Q
+from django.db.models import Count, Max, Min, Q
 from django.db.models.functions import Coalesce, Greatest
 
 from . import queue
@@ -60,9 +64,9 @@ def live(*, queue_name: str | None = None, max_age: float = MAX_AGE) -> Health:
         max_age: Seconds since the last sign of life.
     """
     try:
-        clusters = _clusters(queue_name, Q(name__startswith=place()))
+        clusters = clusters_seen(queue_name, Q(name__startswith=place()))
         problems = []
-        if not _recent(clusters, max_age) and not _advances_a_run_here():
+        if not any_recent(clusters, max_age) and not _advances_a_run_here():
             problems.append(f"No cluster of this host has given a sign of life for {max_age:g} s.")
         return Health(problems, clusters=clusters)
     except DatabaseError:
@@ -78,13 +82,13 @@ def ready(*, queue_name: str | None = None, max_age: float = MAX_AGE, max_wait: 
         max_wait: Seconds that a run may be due, or without its worker.
     """
     try:
-        clusters = _clusters(queue_name, Q())
-        runs = _runs(max_wait)
-        schedule = _is_scheduled()
+        clusters = clusters_seen(queue_name, Q())
+        runs = runs_due(max_wait)
+        schedule = late_schedule(queue.RECOVER) is not None
     except DatabaseError as exc:
         return Health([f"The database does not answer: {type(exc).__name__}."], database=False)
     problems = []
-    if not _recent(clusters, max_age):
+    if not any_recent(clusters, max_age):
         problems.append(f"No cluster has given a sign of life for {max_age:g} s.")
     if runs["overdue"]:
         problems.append(f"Due for more than {max_wait:g} s and not taken by a worker: {runs['overdue']}.")
@@ -96,37 +100,39 @@ def ready(*, queue_name: str | None = None, max_age: float = MAX_AGE, max_wait: 
         problems,
         clusters=clusters,
         waiting=runs["waiting"],
-        longest_wait=None if runs["since"] is None else _age(runs["since"]),
+        longest_wait=None if runs["since"] is None else age(runs["since"]),
         interrupted=runs["interrupted"],
         schedule=schedule,
     )
 
 
-def _clusters(queue_name: str | None, where: Q) -> list[Mapping[str, Any]]:
+# What both they and the examination ask.
+
+
+def clusters_seen(queue_name: str | None, where: Q) -> list[Mapping[str, Any]]:
+    """Name, queue, number of workers and age of the last sign of life of clusters, the newest first."""
     rows = Cluster.objects.filter(where)
     if queue_name is not None:
         rows = rows.filter(queue=queue_name)
     return [
-        {"name": row.name, "queue": row.queue, "workers": row.workers, "seen": _age(row.seen_at)}
+        {"name": row.name, "queue": row.queue, "workers": row.workers, "seen": age(row.seen_at)}
         for row in rows[:100]
     ]
 
 
-def _recent(clusters: list[Mapping[str, Any]], max_age: float) -> bool:
+def any_recent(clusters: list[Mapping[str, Any]], max_age: float) -> bool:
+    """Whether one of them has been seen lately."""
     return any(cluster["seen"] <= max_age for cluster in clusters)
 
 
-def _age(moment: datetime) -> float:
+def age(moment: datetime) -> float:
+    """How many seconds ago that was; never less than none."""
     # Hosts' clocks differ, by far less than what is asked about here.
     return round(max((get_clock().now() - moment).total_seconds(), 0.0), 1)
 
 
-def _advances_a_run_here() -> bool:
-    held = Run.objects.filter(status=str(RunStatus.RUNNING), lease_until__gt=database_now())
-    return held.filter(lease_owner__startswith=place()).exists()
-
-
-def _runs(max_wait: float) -> dict[str, Any]:
+def runs_due(max_wait: float) -> dict[str, Any]:
+    """Runs that wait for a worker, that lost theirs, and those of each for more than ``max_wait`` seconds."""
     now, long_ago = database_now(), database_now(-timedelta(seconds=max_wait))
     queued = Q(status=str(RunStatus.QUEUED)) & (Q(next_attempt_at=None) | Q(next_attempt_at__lte=now))
     expired = Q(status=str(RunStatus.RUNNING), lease_until__lt=now)
@@ -141,6 +147,13 @@ def _runs(max_wait: float) -> dict[str, Any]:
     )
 
 
-def _is_scheduled() -> bool:
+def late_schedule(function: str) -> float | None:
+    """How many seconds ago django-q2 should have called the function; None: it is not to do so again."""
     schedule = apps.get_model("django_q", "Schedule")
-    return bool(schedule.objects.filter(func=queue.RECOVER).exclude(repeats=0).exists())
+    due = schedule.objects.filter(func=function).exclude(repeats=0).aggregate(due=Max("next_run"))["due"]
+    return None if due is None else age(due)
+
+
+def _advances_a_run_here() -> bool:
+    held = Run.objects.filter(status=str(RunStatus.RUNNING), lease_until__gt=database_now())
+    return held.filter(lease_owner__startswith=place()).exists()
