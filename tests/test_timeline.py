@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -325,5 +326,5 @@ def test_whatever_the_rows_hold_the_spans_follow_each_other(
     )
     for span in found:
         assert span.begin <= span.end
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         assert one.end == other.begin
