@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 from django.db import transaction
-from django.db.models import Exists, F, OuterRef, Q, QuerySet
+from django.db.models import F, Q
 
 from . import queue
 from .conf import get_settings
 from .errors import AnvilError
 from .leases import is_dead, is_here
-from .models import Approval, Run
-from .states import ApprovalStatus, RunStatus
-from .stores import slices
+from .models import Run
+from .states import RunStatus
+from .stores import slices, sweep
 from .stores.database_time import database_now
 from .stores.decisions import queue_if_decided, queued_values
 from .stores.django import DjangoStateStore
@@ -49,6 +48,7 @@ def recover(
     failed: bool = False,
     limit: int | None = None,
     dry_run: bool = False,
+    seen: Sequence[sweep.Found] | None = None,
 ) -> Iterator[Recovery]:
     """Find runs that should be advancing and are not, and put each back on its way.
 
@@ -61,9 +61,10 @@ def recover(
         failed: Failed runs too.
         limit: Most runs.
         dry_run: Only say what would be done.
+        seen: What ``look`` has just found, with which it begins; None: it looks itself.
     """
     found = 0
-    for run, why in _interrupted(run_id, agent, failed):
+    for why, run in _interrupted(run_id, agent, failed, seen):
         if limit is not None and found >= limit:
             return
         try:
@@ -75,6 +76,11 @@ def recover(
             logger.exception("a run could not be recovered", extra={"run_id": run.run_id})
             found += 1
             yield Recovery(run.run_id, run.agent, why, error=_sentence(exc))
+
+
+def look() -> list[sweep.Found]:
+    """Find out in one statement whether there is anything for a sweep to do: interrupted runs, late cases."""
+    return sweep.look(DjangoStateStore().alias, [*sweep.LATE_CASES, *sweep.INTERRUPTED])
 
 
 def ring_again(limit: int) -> int:
@@ -97,39 +103,24 @@ def _sentence(exc: Exception) -> str:
     return exc.message if isinstance(exc, AnvilError) else f"{type(exc).__name__}: {exc}"
 
 
-def _interrupted(run_id: str | None, agent: str | None, failed: bool) -> Iterator[tuple[Run, str]]:
-    now = database_now()
-    patience = timedelta(seconds=get_settings().ticket_seconds)
-    pending = Approval.objects.filter(run_id=OuterRef("pk"), status=str(ApprovalStatus.PENDING))
-    no_lease = Q(lease_until=None) | Q(lease_until__lt=now)
-    due = Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
-    unanswered = Q(ticket_at=None) | Q(ticket_at__lt=database_now(-patience))
-    groups: list[tuple[str, Q]] = [
-        ("its lease has expired", Q(status=str(RunStatus.RUNNING)) & no_lease),
-        ("its worker is dead", Q(status=str(RunStatus.RUNNING)) & ~no_lease),
-        ("the queue lost it", Q(status=str(RunStatus.QUEUED)) & due & unanswered),
-        ("its decisions are taken", Q(Q(status=str(RunStatus.SUSPENDED)), ~Exists(pending))),
-    ]
-    if failed:
-        groups.append(("it failed", Q(status=str(RunStatus.FAILED))))
-    for why, condition in groups:
-        # Those of a newer version are its own workers' to find.
-        runs = Run.objects.readable().filter(condition).order_by("id")
-        if run_id is not None:
-            runs = runs.filter(run_id=run_id)
-        if agent is not None:
-            runs = runs.filter(agent=agent)
-        for run in _in_chunks(runs):
-            if why != "its worker is dead" or (is_here(run.lease_owner) and is_dead(run.lease_owner)):
-                yield run, why
-
-
-def _in_chunks(runs: QuerySet[Run]) -> Iterator[Run]:
-    # Not one open cursor: on SQLite it would hold a snapshot that no write could get past.
-    last = 0
-    while chunk := list(runs.filter(pk__gt=last)[:500]):
-        yield from chunk
-        last = chunk[-1].pk
+def _interrupted(
+    run_id: str | None, agent: str | None, failed: bool, seen: Sequence[sweep.Found] | None
+) -> Iterator[sweep.Found]:
+    whys = [*sweep.INTERRUPTED, sweep.FAILED] if failed else sweep.INTERRUPTED
+    alias = DjangoStateStore().alias
+    if seen is None:
+        seen = sweep.look(alias, whys, run_id=run_id, agent=agent)
+    for why in whys:
+        found = [each for each in seen if each.why == why]
+        while found:
+            for each in found:
+                owner = each.run.lease_owner
+                if why != sweep.LIVE_LEASE or (is_here(owner) and is_dead(owner)):
+                    yield each
+            if len(found) < sweep.AT_ONCE:
+                break
+            # Not one open cursor: on SQLite it would hold a snapshot that no write could get past.
+            found = sweep.look(alias, [why], run_id=run_id, agent=agent, after=found[-1].run.pk)
 
 
 def _put_back(run: Run) -> bool:

@@ -8,9 +8,10 @@ from datetime import timedelta
 
 from django.db import connections
 
-from . import approvals, clusters, notifications, queue, retention, runs
+from . import approvals, clusters, notifications, queue, recovery, retention, runs
 from .clock import get_clock
 from .conf import get_settings
+from .stores import sweep
 
 logger = logging.getLogger(__name__)
 
@@ -45,12 +46,18 @@ def recover() -> int:
     """
     global _swept_at
     _swept_at = get_clock().monotonic()
-    for step in (approvals.expire_overdue, notifications.escalate_overdue):
+    found = recovery.look()
+    kinds = {each.why for each in found}
+    for why, step in (
+        (sweep.OVERDUE, approvals.expire_overdue),
+        (sweep.LEFT_ALONE, notifications.escalate_overdue),
+    ):
         try:
-            step()
+            if why in kinds:
+                step()
         except Exception:
             logger.exception("a part of the sweep failed; the next sweep repeats it")
-    recovered = sum(1 for _ in runs.recover())
+    recovered = sum(1 for _ in runs.recover(seen=found))
     _show_life()
     return recovered
 

@@ -68,6 +68,23 @@ def now_sql(connection: Any, now: Now) -> tuple[str, list[Any]]:
     return _compiled(connection.alias, now.offset)
 
 
+def time_sql(connection: Any, name: str, offset: timedelta = timedelta()) -> tuple[str, dict[str, Any]]:
+    """SQL of ``database_now`` for a statement with named parameters, and the parameters that it needs.
+
+    Args:
+        name: What the names of the parameters begin with.
+        offset: What is added to the time.
+    """
+    clock = get_clock()
+    if isinstance(clock, FixedClock):
+        return f"%({name})s", {name: connection.ops.adapt_datetimefield_value(clock.now() + offset)}
+    sql, parameters = now_sql(connection, Now(offset))
+    names = [f"{name}{number}" for number in range(len(parameters))]
+    for each in names:
+        sql = sql.replace("%s", f"%({each})s", 1)
+    return sql, dict(zip(names, parameters, strict=True))
+
+
 # What an addition of Django's gives, without its function in Python: no fraction where it is nothing.
 _SQLITE_NOW = "REPLACE(STRFTIME('%%Y-%%m-%%d %%H:%%M:%%f', 'NOW', '{:+.3f} seconds') || '000', '.000000', '')"
 

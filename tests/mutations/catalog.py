@@ -109,16 +109,16 @@ MUTATIONS = (
     ),
     Mutation(
         "6: the sweep finds what the queue lost",
-        "recovery.py",
-        "unanswered = Q(ticket_at=None) | Q(ticket_at__lt=database_now(-patience))",
-        "unanswered = Q(pk=None)",
+        "stores/sweep.py",
+        "AND (r.ticket_at IS NULL OR r.ticket_at < {patience_ago})",
+        "AND (r.ticket_at IS NULL AND r.ticket_at < {patience_ago})",
         PROMISES,
     ),
     Mutation(
         "6: the sweep finds runs whose lease has expired",
-        "recovery.py",
-        "no_lease = Q(lease_until=None) | Q(lease_until__lt=now)",
-        "no_lease = Q(pk=None)",
+        "stores/sweep.py",
+        "(r.lease_until IS NULL OR r.lease_until < {now})",
+        "(r.lease_until IS NULL AND r.lease_until < {now})",
         "tests/test_kill_points.py tests/test_commands.py",
     ),
     Mutation(

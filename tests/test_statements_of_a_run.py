@@ -1,0 +1,55 @@
+"""What a run costs besides its iterations is counted in statements: starting, taking, sweeping."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from anvil_django import models, runs, start_run, tasks
+from anvil_django.leases import owner_name
+from anvil_django.stores import DjangoStateStore, sweep
+
+from .world import registered_agent
+
+pytestmark = pytest.mark.django_db
+
+
+def start(*run_ids: str) -> None:
+    with registered_agent():
+        for run_id in run_ids:
+            start_run("worldly", "Go.", run_id=run_id)
+
+
+def lose(run_id: str) -> None:
+    """Leave a run as a worker that died long ago has left it."""
+    assert DjangoStateStore().claim(run_id, "gone", 60) is not None
+    models.Run.objects.filter(run_id=run_id).update(lease_until=None)
+
+
+def test_a_sweep_that_finds_nothing_is_one_statement(django_assert_num_queries: Any) -> None:
+    start("queued", "running")
+    assert DjangoStateStore().claim("running", owner_name(), 60) is not None
+    with django_assert_num_queries(1):
+        assert tasks.recover() == 0
+
+
+def test_a_sweep_asks_on_until_it_has_seen_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sweep, "AT_ONCE", 2)
+    everyone = [f"r{number}" for number in range(5)]
+    start(*everyone)
+    for run_id in everyone:
+        lose(run_id)
+    assert [found.run_id for found in runs.recover(dry_run=True)] == everyone
+    assert tasks.recover() == 5
+    assert set(models.Run.objects.values_list("status", flat=True)) == {"queued"}
+
+
+def test_a_sweep_of_one_agent_or_one_run_leaves_the_others() -> None:
+    start("mine", "other")
+    for run_id in ("mine", "other"):
+        lose(run_id)
+    models.Run.objects.filter(run_id="other").update(agent="other")
+    assert [found.run_id for found in runs.recover(agent="other", dry_run=True)] == ["other"]
+    assert [found.run_id for found in runs.recover(run_id="mine", dry_run=True)] == ["mine"]
+    assert [found.run_id for found in runs.recover(limit=1, dry_run=True)] == ["mine"]
