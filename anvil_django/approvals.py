@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from django.db import router, transaction
+from django.utils.translation import gettext as _
 
 from . import audit, exactjson, queue, redaction, reviewers
 from .agents import registered
@@ -20,6 +21,7 @@ from .errors import (
     DecisionError,
     NotAllowedError,
     UnfitDecisionError,
+    call_of,
 )
 from .fitting import check_fit
 from .identity import storable_name
@@ -118,7 +120,7 @@ def answer(
     """
     if answer is None:
         raise UnfitDecisionError(
-            "Give the answer that the agent is told as the result of the call.", field="answer"
+            _("Give the answer that the agent is told as the result of the call."), field="answer"
         )
     return _decide(approval, user, channel, digest, approved=True, reason=reason, answer=answer)
 
@@ -145,23 +147,25 @@ def settle(
     """
     _demand(approval, user, says_no=verdict == Verdict.UNKNOWN)
     if approval.kind != str(ApprovalKind.IN_DOUBT):
-        raise UnfitDecisionError("Only a call in doubt can be settled; approve or reject this one.")
+        raise UnfitDecisionError(_("Only a call in doubt can be settled; approve or reject this one."))
     if verdict == Verdict.HAPPENED:
         if result is None:
             raise UnfitDecisionError(
-                "Give the result of the call; the agent goes on from it.", field="result"
+                _("Give the result of the call; the agent goes on from it."), field="result"
             )
         return approve(approval, user=user, answer=result, reason=reason, channel=channel, digest=digest)
     if result is not None:
         raise UnfitDecisionError(
-            f'A result goes with the verdict "happened", not with {verdict!r}.', field="result"
+            _('A result goes with the verdict "happened", not with %(verdict)r.') % {"verdict": verdict},
+            field="result",
         )
     if verdict == Verdict.NOT_HAPPENED:
         return approve(approval, user=user, reason=reason, channel=channel, digest=digest)
     if verdict == Verdict.UNKNOWN:
         return reject(approval, user=user, reason=reason, channel=channel)
     raise UnfitDecisionError(
-        f'verdict must be "happened", "not_happened" or "unknown", not {verdict!r}.', field="verdict"
+        _('verdict must be "happened", "not_happened" or "unknown", not %(verdict)r.') % {"verdict": verdict},
+        field="verdict",
     )
 
 
@@ -178,7 +182,7 @@ def _decide(approval: Approval, user: Any, channel: str, digest: str | None, **v
     alias = router.db_for_write(Run)
     call = read_call(approval.call)
     if decision.approved and not _is_as_asked(approval, call):
-        raise DecisionError("The stored arguments of this call are not those that were asked about.")
+        raise DecisionError(_("The stored arguments of this call are not those that were asked about."))
     with transaction.atomic(using=alias):
         recorded = record(approval, call, decision, user=user, user_key=str(user.pk))
         audit.log_decision(approval, recorded.row, user)
@@ -214,7 +218,9 @@ def _demand(approval: Approval, user: Any, *, says_no: bool = False) -> None:
 
 def _check_fit(approval: Approval, decision: Decision) -> None:
     if not decision.approved and not decision.reason.strip():
-        raise UnfitDecisionError("Give a reason for the rejection; it is told to the agent.", field="reason")
+        raise UnfitDecisionError(
+            _("Give a reason for the rejection; it is told to the agent."), field="reason"
+        )
     run, call_id = approval.run, approval.call.call_id
     agent = registered().get(run.agent)
     context = ToolContext(
@@ -258,7 +264,7 @@ def claim(approval: Approval, *, user: Any) -> Approval:
     approval.refresh_from_db()
     if not claimed:
         _check_claim(approval, user)
-        raise AlreadyDecidedError(f"The call of {approval.tool!r}", approval.status)
+        raise AlreadyDecidedError(call_of(approval.tool), approval.status)
     return approval
 
 
@@ -282,7 +288,7 @@ def _check_claim(approval: Approval, user: Any) -> None:
     pending = Approval.objects.filter(pk=approval.pk, status=str(ApprovalStatus.PENDING))
     other = pending.exclude(free_for(user)).values_list("claimed_name", flat=True).first()
     if other is not None:
-        raise ClaimedError(f"The call of {approval.tool!r}", other)
+        raise ClaimedError(call_of(approval.tool), other)
 
 
 def may_see(user: Any) -> bool:

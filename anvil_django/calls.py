@@ -7,9 +7,11 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from django.utils.translation import gettext as _
+
 from . import exactjson
 from .conf import get_settings
-from .errors import AlreadyDecidedError, DecisionError, NotJSONError, UnfitDecisionError
+from .errors import AlreadyDecidedError, DecisionError, NotJSONError, UnfitDecisionError, call_of
 from .states import ApprovalKind, CallStatus, Channel, Outcome, Verdict
 
 REASON_LIMIT = 10_000
@@ -48,22 +50,23 @@ class Decision:
                 f"approved must be True or False, not {self.approved!r}; nothing was decided."
             )
         if not isinstance(self.reviewer, str) or not self.reviewer.strip():
-            raise DecisionError("A decision names a person: give reviewer.")
+            raise DecisionError(_("A decision names a person: give reviewer."))
         if not isinstance(self.reason, str):
-            raise DecisionError("The reason of a decision is a text.")
+            raise DecisionError(_("The reason of a decision is a text."))
         if len(self.reason) > REASON_LIMIT:
             raise UnfitDecisionError(
-                f"The reason has {len(self.reason)} characters; at most {REASON_LIMIT} are accepted.",
+                _("The reason has %(length)s characters; at most %(most)s are accepted.")
+                % {"length": len(self.reason), "most": REASON_LIMIT},
                 field="reason",
             )
         if not self.approved and self.edited_input is not None:
-            raise DecisionError("A rejection cannot carry edited arguments.")
+            raise DecisionError(_("A rejection cannot carry edited arguments."))
         if not self.approved and self.answer is not None:
-            raise DecisionError("A rejection cannot carry an answer; give the reason instead.")
+            raise DecisionError(_("A rejection cannot carry an answer; give the reason instead."))
         if self.edited_input is not None and self.answer is not None:
-            raise DecisionError("Give edited arguments or an answer, not both.")
+            raise DecisionError(_("Give edited arguments or an answer, not both."))
         if self.edited_input is not None and not isinstance(self.edited_input, dict):
-            raise DecisionError("Edited arguments must be an object, as the tool's input is.")
+            raise DecisionError(_("Edited arguments must be an object, as the tool's input is."))
 
     @property
     def is_plain_yes(self) -> bool:
@@ -99,7 +102,7 @@ class Decision:
                 reviewer=exactjson.clean_text(self.reviewer),
             )
         except NotJSONError as exc:
-            raise DecisionError(f"{exc.message} Nothing was decided.") from exc
+            raise DecisionError(_("%(why)s Nothing was decided.") % {"why": exc.message}) from exc
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values."""
@@ -195,7 +198,7 @@ class ToolCall:
         if decision.approved and self.needed > 1:
             same = [d for d in self.agreed if d.digest == digest]
             if any(d.reviewer == decision.reviewer for d in same):
-                raise AlreadyDecidedError(f"The call of {self.name!r}", "approved", decision.reviewer)
+                raise AlreadyDecidedError(call_of(self.name), "approved", decision.reviewer)
             self.agreed = [*same, decision]
             if len(self.agreed) < self.needed:
                 return
@@ -223,12 +226,7 @@ class ToolCall:
 
     def result_block(self, toolset: str | None = None) -> dict[str, Any]:
         """The ``tool_result`` block that answers the model; ``toolset`` is that of its ``tool_use``."""
-        block: dict[str, Any] = {"type": "tool_result", "tool_use_id": self.call_id, "content": self.content}
-        if toolset is not None:
-            block["toolset_name"] = toolset
-        if self.is_error:
-            block["is_error"] = True
-        return block
+        return result_block(self.call_id, self.content, self.is_error, toolset)
 
     def decided_result(self) -> dict[str, Any]:
         """What became of a call that a person decided."""
@@ -266,12 +264,26 @@ class ToolCall:
         return cls(**known)
 
 
+def result_block(call_id: str, content: Any, is_error: bool, toolset: str | None = None) -> dict[str, Any]:
+    """The ``tool_result`` block of a call; ``toolset`` is that of its ``tool_use``."""
+    block: dict[str, Any] = {"type": "tool_result", "tool_use_id": call_id, "content": content}
+    if toolset is not None:
+        block["toolset_name"] = toolset
+    if is_error:
+        block["is_error"] = True
+    return block
+
+
 def _as_stored(value: Any, path: str) -> Any:
     # Through text and back, so that the digest is that of what will be read.
     text, limit = exactjson.dumps(exactjson.encode(value, path=path)), get_settings().input_limit
     if len(text) > limit:
         raise UnfitDecisionError(
-            f"{path} has {len(text)} characters as JSON; at most {limit} are accepted. Nothing was decided.",
+            _(
+                "%(path)s has %(length)s characters as JSON; at most %(most)s are accepted. "
+                "Nothing was decided."
+            )
+            % {"path": path, "length": len(text), "most": limit},
             field=path,
         )
     return exactjson.loads(text)

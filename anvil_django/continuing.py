@@ -7,6 +7,7 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import F
+from django.utils.translation import gettext as _
 
 from . import exactjson, history, queue
 from .conf import get_settings
@@ -106,7 +107,7 @@ def _continue(run: Run, content: Any, alias: str) -> None:
     open_calls = ToolCall.objects.using(alias).filter(run=run).exclude(status=str(CallStatus.DONE))
     if open_calls.exclude(effect="limit").exists() or _has_paused_calls(run, alias):
         raise IllegalTransitionError(
-            run.run_id, run.status, str(RunStatus.QUEUED), until="its turn is answered"
+            run.run_id, run.status, str(RunStatus.QUEUED), until=_("its turn is answered")
         )
     same = Run.objects.using(alias).filter(
         pk=run.pk, status__in=[str(s) for s in CONTINUABLE], revision=run.revision
@@ -137,7 +138,7 @@ def _has_paused_calls(run: Run, alias: str) -> bool:
 
 def _checked(content: Any) -> Any:
     if not isinstance(content, (str, Sequence)) or isinstance(content, (bytes, bytearray)):
-        raise BadInputError("The message must be a text or a list of content blocks.")
+        raise BadInputError(_("The message must be a text or a list of content blocks."))
     message = {"role": "user", "content": content}
     stored = history.from_input([message], limit=get_settings().input_limit)
     return stored[0]["content"]

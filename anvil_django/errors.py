@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from django.utils.translation import gettext as _
+
 
 class AnvilError(Exception):
     """Something went wrong in anvil_django."""
@@ -45,8 +47,11 @@ class UnknownAgentError(BadInputError):
     def __init__(self, name: str, known: list[str]) -> None:
         listed = ", ".join(sorted(known)) or "none"
         super().__init__(
-            f"No agent named {name!r} is registered (registered: {listed}). "
-            "Register it in an agents.py of an installed app."
+            _(
+                "No agent named %(name)r is registered (registered: %(known)s). "
+                "Register it in an agents.py of an installed app."
+            )
+            % {"name": name, "known": listed}
         )
 
 
@@ -58,7 +63,10 @@ class AgentNotAllowedError(AnvilError):
 
     def __init__(self, agent: str, permission: str) -> None:
         self.agent, self.permission = agent, permission
-        super().__init__(f"You need the permission {permission} to start runs of the agent {agent!r}.")
+        super().__init__(
+            _("You need the permission %(permission)s to start runs of the agent %(agent)r.")
+            % {"permission": permission, "agent": agent}
+        )
 
 
 class AgentDefinitionError(AnvilError):
@@ -75,7 +83,10 @@ class UnknownRunError(AnvilError):
 
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
-        super().__init__(f"No run with run_id {run_id!r} is stored. List them with: manage.py anvil_runs")
+        super().__init__(
+            _("No run with run_id %(run_id)r is stored. List them with: manage.py anvil_runs")
+            % {"run_id": run_id}
+        )
 
 
 class RunIdTakenError(AnvilError):
@@ -87,8 +98,11 @@ class RunIdTakenError(AnvilError):
     def __init__(self, run_id: str) -> None:
         self.run_id = run_id
         super().__init__(
-            f"run_id {run_id!r} is already used by a run of another request. "
-            "Choose another run_id, or send exactly the same request to get that run."
+            _(
+                "run_id %(run_id)r is already used by a run of another request. "
+                "Choose another run_id, or send exactly the same request to get that run."
+            )
+            % {"run_id": run_id}
         )
 
 
@@ -99,7 +113,9 @@ class IdempotencyKeyReusedError(AnvilError):
     http_status = 422
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"Idempotency key {key!r} was already used for another request. Use a new key.")
+        super().__init__(
+            _("Idempotency key %(key)r was already used for another request. Use a new key.") % {"key": key}
+        )
 
 
 class IllegalTransitionError(AnvilError):
@@ -110,8 +126,12 @@ class IllegalTransitionError(AnvilError):
 
     def __init__(self, run_id: str, status: str, wanted: str, *, until: str = "") -> None:
         self.run_id, self.status, self.wanted = run_id, status, wanted
-        wait = f" until {until}" if until else ""
-        super().__init__(f"Run {run_id!r} is {status}{wait}; it cannot become {wanted}.")
+        said = {"run_id": run_id, "status": status, "wanted": wanted, "until": until}
+        if until:
+            sentence = _("Run %(run_id)r is %(status)s until %(until)s; it cannot become %(wanted)s.")
+        else:
+            sentence = _("Run %(run_id)r is %(status)s; it cannot become %(wanted)s.")
+        super().__init__(sentence % said)
 
 
 class LeaseLostError(AnvilError):
@@ -123,8 +143,11 @@ class LeaseLostError(AnvilError):
     def __init__(self, run_id: str, token: int) -> None:
         self.run_id, self.token = run_id, token
         super().__init__(
-            f"The lease on run {run_id!r} (fencing token {token}) is no longer held by this worker. "
-            "Nothing was written; whoever holds the lease now goes on."
+            _(
+                "The lease on run %(run_id)r (fencing token %(token)s) is no longer held by this worker. "
+                "Nothing was written; whoever holds the lease now goes on."
+            )
+            % {"run_id": run_id, "token": token}
         )
 
 
@@ -136,8 +159,11 @@ class HistoryRewrittenError(AnvilError):
 
     def __init__(self, run_id: str, seq: int) -> None:
         super().__init__(
-            f"Message {seq} of run {run_id!r} differs from what is stored. The history is append-only: "
-            "load the checkpoint again and add to its end."
+            _(
+                "Message %(seq)s of run %(run_id)r differs from what is stored. The history is append-only: "
+                "load the checkpoint again and add to its end."
+            )
+            % {"seq": seq, "run_id": run_id}
         )
 
 
@@ -149,8 +175,11 @@ class NewerCheckpointError(AnvilError):
 
     def __init__(self, found: Any, known: int) -> None:
         super().__init__(
-            f"This checkpoint has version {found!r}; this anvil_django reads up to version {known}. "
-            "Upgrade anvil_django before you resume this run."
+            _(
+                "This checkpoint has version %(found)r; this anvil_django reads up to version %(known)s. "
+                "Upgrade anvil_django before you resume this run."
+            )
+            % {"found": found, "known": known}
         )
 
 
@@ -200,8 +229,14 @@ class UnknownApprovalError(DecisionError):
 
     def __init__(self, pk: Any) -> None:
         super().__init__(
-            f"No case has the id {pk}. List them with: manage.py anvil_approvals list --status all"
+            _("No case has the id %(id)s. List them with: manage.py anvil_approvals list --status all")
+            % {"id": pk}
         )
+
+
+def call_of(tool: str) -> str:
+    """What errors call the call of a tool that somebody decides about."""
+    return _("The call of %(tool)r") % {"tool": tool}
 
 
 class AlreadyDecidedError(DecisionError):
@@ -211,8 +246,12 @@ class AlreadyDecidedError(DecisionError):
 
     def __init__(self, what: str, status: str, by: str = "") -> None:
         self.status, self.by = status, by
-        who = f" by {by}" if by else ""
-        super().__init__(f"{what} is already {status}{who}; nothing was changed.")
+        said = {"what": what, "status": status, "by": by}
+        if by:
+            sentence = _("%(what)s is already %(status)s by %(by)s; nothing was changed.")
+        else:
+            sentence = _("%(what)s is already %(status)s; nothing was changed.")
+        super().__init__(sentence % said)
 
 
 class ChangedSinceReadError(DecisionError):
@@ -222,7 +261,8 @@ class ChangedSinceReadError(DecisionError):
 
     def __init__(self, tool: str) -> None:
         super().__init__(
-            f"Somebody changed the arguments of {tool!r} since you read the case. Read it again."
+            _("Somebody changed the arguments of %(tool)r since you read the case. Read it again.")
+            % {"tool": tool}
         )
 
 
@@ -258,4 +298,7 @@ class ClaimedError(DecisionError):
 
     def __init__(self, what: str, by: str) -> None:
         self.by = by
-        super().__init__(f"{what} is claimed by {by}, who is reading it. Ask them to release it, or wait.")
+        super().__init__(
+            _("%(what)s is claimed by %(by)s, who is reading it. Ask them to release it, or wait.")
+            % {"what": what, "by": by}
+        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext as _
+
 from .calls import Decision
 from .errors import DecisionError, UnfitDecisionError
 from .limits import check_decision
@@ -28,7 +30,7 @@ def check_fit(decision: Decision, kind: str, name: str, tool: Tool | None, conte
     elif decision.edited_input is not None:
         if kind == str(ApprovalKind.IN_DOUBT):
             raise UnfitDecisionError(
-                "The arguments of a call in doubt cannot be edited: it may have happened with them.",
+                _("The arguments of a call in doubt cannot be edited: it may have happened with them."),
                 field="edited_input",
             )
         _check_edited(decision, name, tool, context)
@@ -36,17 +38,21 @@ def check_fit(decision: Decision, kind: str, name: str, tool: Tool | None, conte
 
 def _check_edited(decision: Decision, name: str, tool: Tool | None, context: ToolContext) -> None:
     if tool is None:
-        raise DecisionError(f"The tool {name!r} is not available here, so edits cannot be checked.")
+        raise DecisionError(
+            _("The tool %(tool)r is not available here, so edits cannot be checked.") % {"tool": name}
+        )
     try:
         arguments = tool.validate(decision.storable().edited_input)
     except InvalidToolInput as exc:
         raise UnfitDecisionError(
-            f"The edited arguments do not fit the tool: {exc.message}", field="edited_input"
+            _("The edited arguments do not fit the tool: %(why)s") % {"why": exc.message},
+            field="edited_input",
         ) from exc
     # The rule is asked about the new arguments too. Its yes is this person's to give; a rule that fails for
     # them leaves nobody knowing whether one person is enough.
     gate = tool.gate(arguments, context)
     if gate.failed:
         raise UnfitDecisionError(
-            f"{gate.reason} Edit them otherwise, or reject the call.", field="edited_input"
+            _("%(why)s Edit them otherwise, or reject the call.") % {"why": gate.reason},
+            field="edited_input",
         )

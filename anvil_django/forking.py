@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext as _
 
 from . import history, queue
 from .checkpoint import AgentCheckpoint
@@ -52,7 +53,7 @@ def fork(
     if parent is None:
         raise UnknownRunError(run_id)
     if parent.status not in TERMINAL:
-        raise IllegalTransitionError(run_id, str(parent.status), "forked", until="it has ended")
+        raise IllegalTransitionError(run_id, str(parent.status), "forked", until=_("it has ended"))
     answers = list(
         Message.objects.using(store.alias)
         .filter(run_id=parent.store_key, role="assistant")
@@ -67,8 +68,11 @@ def fork(
         messages += history.from_input(text, limit=get_settings().input_limit)
     if messages[-1]["role"] == "assistant":
         raise BadInputError(
-            f"After iteration {after} the model has spoken last: give a message to go on with, "
-            "or fork from an earlier iteration."
+            _(
+                "After iteration %(after)s the model has spoken last: give a message to go on with, "
+                "or fork from an earlier iteration."
+            )
+            % {"after": after}
         )
     child = AgentCheckpoint(
         run_id=new_run_id() if new_id is None else check_run_id(new_id),
@@ -95,8 +99,8 @@ def _cut(parent: AgentCheckpoint, answers: list[int], after: int) -> list[dict[s
     """The history up to an answer and the results of its calls."""
     if isinstance(after, bool) or not isinstance(after, int) or not 0 <= after <= len(answers):
         raise BadInputError(
-            f"Run {parent.run_id!r} has {len(answers)} stored iterations; {after!r} is not one of 0 to "
-            f"{len(answers)}."
+            _("Run %(run_id)r has %(count)s stored iterations; %(after)r is not one of 0 to %(count)s.")
+            % {"run_id": parent.run_id, "count": len(answers), "after": after}
         )
     if after < len(answers):
         end = answers[after]
@@ -106,6 +110,10 @@ def _cut(parent: AgentCheckpoint, answers: list[int], after: int) -> list[dict[s
     if (after == len(answers) and parent.calls) or history.open_calls(messages):
         # A failed run may have died in the middle of a turn: what has no result cannot be sent.
         raise BadInputError(
-            f"The turn of iteration {after} was never answered; fork from iteration {after - 1} or earlier."
+            _(
+                "The turn of iteration %(after)s was never answered; "
+                "fork from iteration %(before)s or earlier."
+            )
+            % {"after": after, "before": after - 1}
         )
     return messages

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from typing import Any, Self
 
+from django.utils.translation import gettext as _
+
 from .errors import AgentDefinitionError, UnfitDecisionError
 
 FIELDS = {
@@ -89,11 +91,11 @@ def check_decision(reached: str, *, edited_input: Any, answer: Any) -> None:
         UnfitDecisionError: It is something else.
     """
     if answer is not None:
-        raise UnfitDecisionError("A limit is raised or it is not; it cannot be answered.", field="answer")
+        raise UnfitDecisionError(_("A limit is raised or it is not; it cannot be answered."), field="answer")
     if edited_input is not None:
         if set(edited_input) != {"raise_by"}:
             raise UnfitDecisionError(
-                'For a limit, give {"raise_by": amount} and nothing else.', field="edited_input"
+                _('For a limit, give {"raise_by": amount} and nothing else.'), field="edited_input"
             )
         check_raise(reached, edited_input["raise_by"])
 
@@ -111,11 +113,18 @@ def check_raise(reached: str, by: Any) -> Any:
     counted = reached in {"max_iterations", "max_tokens_total"}
     fits = amount.is_finite() and LEAST_RAISE <= amount <= MOST_RAISE
     if not fits or (counted and amount != amount.to_integral_value()):
+        if counted:
+            sentence = _(
+                "raise_by must be a whole number above zero and at most %(most)s, not %(given)s; "
+                "nothing was decided."
+            )
+        else:
+            sentence = _(
+                "raise_by must be an amount above zero and at most %(most)s, not %(given)s; "
+                "nothing was decided."
+            )
         raise UnfitDecisionError(
-            f"raise_by must be {'a whole number' if counted else 'an amount'} above zero and at most "
-            f"{MOST_RAISE:,}, not {_shortened(by)}; "
-            "nothing was decided.",
-            field="edited_input.raise_by",
+            sentence % {"most": f"{MOST_RAISE:,}", "given": _shortened(by)}, field="edited_input.raise_by"
         )
     if counted:
         return int(amount)

@@ -13,6 +13,7 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import Q
+from django.utils.translation import gettext as _
 
 from . import endings, exactjson, history, queue
 from .agents import Agent, get_agent
@@ -95,7 +96,7 @@ def start(
     metadata: Mapping[str, Any] | None = None,
 ) -> Run:
     """Store a run and tell the queue; see ``anvil_django.start_run``."""
-    run, _ = get_or_start(
+    run, _created = get_or_start(
         agent, messages, user=user, run_id=run_id, idempotency_key=idempotency_key, metadata=metadata
     )
     return run
@@ -223,7 +224,7 @@ def _advance(
     stop = should_stop or Slice(checkpoint.run_id, checkpoint.store_key).is_over
     load_user = store.user_loader(checkpoint.run_id)
     loop = Loop(agent, checkpoint, store, lease, load_user=load_user, should_stop=stop)
-    for _ in loop.events():
+    for _event in loop.events():
         pass
     return loop.checkpoint
 
@@ -295,7 +296,7 @@ def cancel(run_id: str, *, by: str = "") -> Run:
         NewerCheckpointError: Nobody advances it, and only a later version of this package could end it.
     """
     store = DjangoStateStore()
-    for _ in range(CANCEL_LOOKS):
+    for _look in range(CANCEL_LOOKS):
         run = get(run_id)
         if run.status in map(str, RESUMABLE):
             run.check_readable()
@@ -311,7 +312,9 @@ def cancel(run_id: str, *, by: str = "") -> Run:
         elif not asked:
             return _unless(run_id, RunStatus.CANCELLED)
         return get(run_id)
-    raise IllegalTransitionError(run_id, run.status, str(RunStatus.CANCELLED), until="it rests for a moment")
+    raise IllegalTransitionError(
+        run_id, run.status, str(RunStatus.CANCELLED), until=_("it rests for a moment")
+    )
 
 
 def pause(run_id: str, *, by: str = "") -> Run:
@@ -364,7 +367,7 @@ def resume(run_id: str, *, by: str = "") -> Run:
             queue.ring(run_id, using=alias)
     run.refresh_from_db()
     if run.status == str(RunStatus.SUSPENDED):
-        raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED), until="a person decides")
+        raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED), until=_("a person decides"))
     return run
 
 

@@ -20,6 +20,7 @@ from ..errors import (
     ChangedSinceReadError,
     ClaimedError,
     DecisionError,
+    call_of,
 )
 from ..models import Approval, Run
 from ..models import Decision as DecisionRow
@@ -96,7 +97,7 @@ def record(
         digest = call.digest(run.run_id, decision.edited_input, decision.answer)
         agreed = [row for row in now.agreeing() if row.digest == digest] if decision.approved else []
         if any(_same_person(row, decision, user_key) for row in agreed) and _is_pending(now):
-            raise AlreadyDecidedError(f"The call of {now.tool!r}", "approved", decision.reviewer)
+            raise AlreadyDecidedError(call_of(now.tool), "approved", decision.reviewer)
         stands = not decision.approved or len(agreed) + 1 >= now.needed
         _move(now, decision, digest, stands, user, alias)
         row = DecisionRow.objects.using(alias).create(
@@ -212,10 +213,10 @@ def _why_not(approval: Approval, alias: str) -> DecisionError:
     now = rows.get()
     if now.status == str(ApprovalStatus.PENDING):
         if rows.filter(Q(expires_at=None) | Q(expires_at__gt=database_now())).exists():
-            return ClaimedError(f"The call of {now.tool!r}", now.claimed_name)
+            return ClaimedError(call_of(now.tool), now.claimed_name)
         return ApprovalExpiredError(
             f"The time to decide about {now.tool!r} ended at {now.expires_at:%Y-%m-%d %H:%M} UTC; "
             "it counts as a no."
         )
     last = now.decisions.last()
-    return AlreadyDecidedError(f"The call of {now.tool!r}", now.status, last.reviewer if last else "")
+    return AlreadyDecidedError(call_of(now.tool), now.status, last.reviewer if last else "")
