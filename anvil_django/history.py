@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from . import exactjson
-from .calls import ToolCall
 from .errors import BadInputError, NotJSONError, TooLargeError
 
 Message = dict[str, Any]
@@ -190,7 +189,18 @@ def open_calls(messages: Sequence[Message]) -> list[dict[str, Any]]:
     return found
 
 
-def results_message(calls: Sequence[ToolCall], messages: Sequence[Message]) -> Message:
+class Answered(Protocol):
+    """A call that has its result."""
+
+    @property
+    def call_id(self) -> str:
+        """Its id."""
+
+    def result_block(self, toolset: str | None = None) -> dict[str, Any]:
+        """The block that answers it; ``toolset`` is that of its ``tool_use``."""
+
+
+def results_message(calls: Sequence[Answered], messages: Sequence[Message]) -> Message:
     """The one user message that answers all calls of the turn at the end of ``messages``, in block order."""
     toolsets = {block["id"]: block.get("toolset_name") for block in open_calls(messages)}
     return {"role": "user", "content": [call.result_block(toolsets.get(call.call_id)) for call in calls]}

@@ -49,7 +49,7 @@ def newer(**values: Any) -> models.Run:
 
 def upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process is the later version from now on."""
-    for module in ("models.run", "stores.rows", "stores.sweep", "runs", "approvals"):
+    for module in ("models.run", "stores.rows", "stores.sweep", "stores.claims", "runs", "approvals"):
         monkeypatch.setattr(f"anvil_django.{module}.CHECKPOINT_VERSION", 2)
 
 

@@ -9,6 +9,7 @@ import pytest
 from anvil_django import models, runs, start_run, tasks
 from anvil_django.leases import owner_name
 from anvil_django.stores import DjangoStateStore, sweep
+from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
 
 from .world import registered_agent
 
@@ -32,6 +33,21 @@ def test_a_sweep_that_finds_nothing_is_one_statement(django_assert_num_queries: 
     assert DjangoStateStore().claim("running", owner_name(), 60) is not None
     with django_assert_num_queries(1):
         assert tasks.recover() == 0
+
+
+def test_a_run_is_taken_and_read_in_five_statements(
+    django_assert_num_queries: Any, messages_api: ScriptedMessagesAPI
+) -> None:
+    """It, its row, the row of its slice, its calls, its messages; however many these are."""
+    messages_api.script(*(say(tool_call("look", {"thing": str(n)})) for n in range(5)), say("Done."))
+    start("r", "long")
+    with registered_agent():
+        tasks.advance("long")
+    assert models.Message.objects.filter(run__run_id="long").count() > 5
+    models.Run.objects.filter(run_id="long").update(status="queued", stop_reason="", finished_at=None)
+    for run_id in ("r", "long"):
+        with django_assert_num_queries(5):
+            assert DjangoStateStore().claim(run_id, owner_name(), 60) is not None
 
 
 def test_a_sweep_asks_on_until_it_has_seen_all(monkeypatch: pytest.MonkeyPatch) -> None:

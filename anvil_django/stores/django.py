@@ -9,8 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 from django.db import InterfaceError, OperationalError, connections, router, transaction
-from django.db.models import Case, F, Q, When
-from django.db.models.functions import Coalesce
 
 from .. import exactjson, signals
 from ..calls import Decision
@@ -28,11 +26,12 @@ from ..identity import storable_name
 from ..leases import Lease
 from ..models import AgentVersion, Approval, Run, Steering
 from ..states import ADVANCING, RESUMABLE, TERMINAL, CallStatus, RunStatus
-from . import decisions, saving, slices
+from . import claims, decisions, saving, slices
 from .base import REQUESTS, Request, RunRequestedError, StateStore, TransactionCutOffError
 from .database_time import Now, database_now
 from .decisions import queue_if_decided
-from .rows import read_checkpoint, request_of, run_values
+from .reading import find_run, read_checkpoint
+from .rows import request_of, run_values
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +73,8 @@ class DjangoStateStore(StateStore):
     # Whole checkpoints.
 
     def load(self, run_id: str) -> AgentCheckpoint | None:
-        run = self._runs().filter(run_id=exactjson.clean_text(run_id)).select_related("version").first()
-        return None if run is None else read_checkpoint(run)
+        stored = find_run(self.alias, exactjson.clean_text(run_id))
+        return None if stored is None else read_checkpoint(stored)
 
     def create(self, checkpoint: AgentCheckpoint, *, user: Any = None) -> None:
         self.insert(checkpoint, user=user)
@@ -119,18 +118,18 @@ class DjangoStateStore(StateStore):
         return run
 
     def put(self, checkpoint: AgentCheckpoint) -> None:
-        run = self._runs().filter(run_id=checkpoint.run_id).select_related("version").first()
-        if run is None:
+        found = find_run(self.alias, checkpoint.run_id)
+        if found is None:
             self.create(checkpoint)
             return
-        stored = read_checkpoint(run)
+        stored = read_checkpoint(found)
         if (stored.token, stored.revision) != (checkpoint.token, checkpoint.revision):
             raise LeaseLostError(checkpoint.run_id, checkpoint.token)
         for seq, message in enumerate(stored.messages):
             mine = checkpoint.messages[seq] if seq < len(checkpoint.messages) else None
             if exactjson.dumps(mine) != exactjson.dumps(message):
                 raise HistoryRewrittenError(checkpoint.run_id, seq)
-        checkpoint.saved_count, checkpoint.store_key = len(stored.messages), run.pk
+        checkpoint.saved_count, checkpoint.store_key = len(stored.messages), stored.store_key
         known = {call.call_id: call for call in stored.questions}
         for call in checkpoint.questions:
             before = known.get(call.call_id)
@@ -167,42 +166,21 @@ class DjangoStateStore(StateStore):
         self, run_id: str, owner: str, seconds: float, *, any_idle: bool = False
     ) -> tuple[AgentCheckpoint, Lease] | None:
         asked_at = get_clock().monotonic()
-        now = database_now()
-        queued = Q(status=str(RunStatus.QUEUED))
-        if any_idle:
-            queued |= Q(status__in=[str(s) for s in RESUMABLE])
-        else:
-            queued &= Q(next_attempt_at=None) | Q(next_attempt_at__lte=now)
-        expired = Q(status=str(RunStatus.RUNNING)) & (Q(lease_until=None) | Q(lease_until__lt=now))
         rested = any_idle and self._runs().filter(run_id=run_id, status__in=map(str, RESUMABLE)).exists()
-        held = self._runs().filter(run_id=run_id, lease_owner=owner)
         with transaction.atomic(using=self.alias, savepoint=False):
-            taken = (
-                self._runs()
-                .readable()
-                .filter(Q(run_id=run_id) & (queued | expired))
-                .update(
-                    # In this order: MariaDB evaluates each assignment with the new values of those before it.
-                    recoveries=F("recoveries") + Case(When(status=str(RunStatus.RUNNING), then=1), default=0),
-                    status=str(RunStatus.RUNNING),
-                    token=F("token") + 1,
-                    lease_owner=owner,
-                    lease_until=database_now(timedelta(seconds=seconds)),
-                    started_at=Coalesce("started_at", now),
-                    ticket_at=None,
-                )
-            )
-            if not taken:
+            taken = claims.take(self.alias, run_id, owner, seconds, any_idle=any_idle)
+            stored = find_run(self.alias, run_id) if taken else None
+            if stored is None:
                 return None
-            run = held.select_related("version").get()
-            slices.begin(run, self.alias, rested=rested)
+            slices.begin(stored.run, self.alias, rested=rested)
+        run = stored.run
         try:
-            checkpoint = read_checkpoint(run)
+            checkpoint = read_checkpoint(stored)
             checkpoint.stored_columns = {name: getattr(run, name) for name in run_values(checkpoint)}
         except BaseException:
             # It cannot be read, so nobody advances it under this lease: interrupted, as after ``release``.
             with suppress(Exception):
-                held.update(lease_until=None)
+                self._runs().filter(run_id=run_id, lease_owner=owner).update(lease_until=None)
             raise
         self._used_at = get_clock().monotonic()
         return checkpoint, Lease(run_id, run.token, owner, seconds, asked_at + seconds)
@@ -376,10 +354,10 @@ class DjangoStateStore(StateStore):
 
     def decide(self, run_id: str, call_id: str, decision: Decision) -> None:
         decision.check()
-        run = self._runs().filter(run_id=run_id).select_related("version").first()
-        if run is None:
+        stored = find_run(self.alias, run_id)
+        if stored is None:
             raise UnknownRunError(run_id)
-        checkpoint = read_checkpoint(run)
+        checkpoint = read_checkpoint(stored)
         call = next((c for c in checkpoint.questions if c.call_id == call_id), None)
         if call is None or call.approval_id is None:
             raise DecisionError(f"Nothing waits for a decision under call id {call_id!r}.")

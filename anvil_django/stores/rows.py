@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from .. import exactjson
 from ..calls import Decision, ToolCall
 from ..checkpoint import CHECKPOINT_VERSION, AgentCheckpoint, MessageMeta
-from ..cost import Usage
-from ..history import final_text, results_message
-from ..limits import Limits
+from ..history import final_text
 from ..models import Approval as ApprovalRow
 from ..models import Decision as DecisionRow
 from ..models import Message as MessageRow
 from ..models import Run
-from ..models import ToolCall as ToolCallRow
-from ..states import ApprovalKind, ApprovalStatus, CallStatus, Outcome, RunStatus
+from ..states import CallStatus, Outcome, RunStatus
 from .base import Request
 
 ERROR_LIMIT = 4_000
@@ -135,65 +131,6 @@ def approval_row(
     )
 
 
-def read_checkpoint(run: Run) -> AgentCheckpoint:
-    """The checkpoint of a run, whose ``version`` should be loaded with it.
-
-    Raises:
-        NewerCheckpointError: It was saved by a later version of this package.
-    """
-    run.check_readable()
-    rows = _read_calls(run)
-    calls = [call for call in rows if call.effect != "limit"]
-    messages, open_calls = _read_messages(run, calls)
-    return AgentCheckpoint(
-        run_id=run.run_id,
-        agent=run.agent,
-        prefix=exactjson.loads(run.version.prefix),
-        messages=messages,
-        status=RunStatus(run.status),
-        calls=open_calls,
-        iterations=run.iterations,
-        total_usage=Usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens),
-        total_cost_usd=run.cost_usd,
-        approvals=_decided(calls),
-        stop_reason=run.stop_reason,
-        error_code=run.error_code,
-        error=run.error,
-        limits=Limits.from_dict(exactjson.loads(run.limits)),
-        question=next((call for call in reversed(rows) if call.effect == "limit"), None),
-        rejected=[call.subject for call in calls if _is_rejected(call)],
-        metadata=exactjson.loads(run.metadata),
-        active_seconds=run.active_seconds,
-        pauses=run.pauses,
-        attempt=run.attempt,
-        next_attempt_at=run.next_attempt_at,
-        container=exactjson.loads(run.container) if run.container else None,
-        recoveries=run.recoveries,
-        token=run.token,
-        revision=run.revision,
-        updated_at=run.updated_at,
-        saved_count=run.message_count,
-        requested=request_of(run.cancel_requested, run.pause_requested, run.steering_waits),
-        store_key=run.pk,
-    )
-
-
-def _read_messages(run: Run, calls: list[ToolCall]) -> tuple[list[dict[str, Any]], list[ToolCall]]:
-    """The history in order, and the calls of a turn that is not answered yet."""
-    by_seq: dict[int, list[ToolCall]] = {}
-    for call in calls:
-        by_seq.setdefault(call.seq, []).append(call)
-    rows = MessageRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq")
-    messages: list[dict[str, Any]] = []
-    for seq, role, content in rows.values_list("seq", "role", "content"):
-        if seq > len(messages):  # The number left free for the results of the turn before.
-            messages.append(results_message(by_seq[len(messages) - 1], messages))
-        messages.append({"role": role, "content": exactjson.loads(content)})
-    if run.message_count > len(messages):
-        messages.append(results_message(by_seq[len(messages) - 1], messages))
-    return messages, by_seq.get(len(messages) - 1, [])
-
-
 def read_final_text(run: Run) -> str:
     """``AgentCheckpoint.final_text`` of a run, without reading the rest of its history."""
     if run.status != str(RunStatus.DONE):
@@ -208,41 +145,8 @@ def read_final_text(run: Run) -> str:
     )
 
 
-def _read_calls(run: Run) -> list[ToolCall]:
-    rows = ToolCallRow.objects.using(run._state.db).filter(run_id=run.pk).order_by("seq", "index", "id")
-    # Not as instances: they take as long again as all the JSON of a long run.
-    rows = rows.values_list("pk", *_CALL_COLUMNS, named=True)
-    calls = {row.pk: read_call(row) for row in rows}
-    approvals = (
-        ApprovalRow.objects.using(run._state.db)
-        .filter(run_id=run.pk)
-        .prefetch_related("decisions")
-        .order_by("id")
-    )
-    for approval in approvals:  # The last one about a call is the one in force.
-        _attach(calls[approval.call_id], approval)
-    return list(calls.values())
-
-
-_CALL_COLUMNS = (
-    "call_id",
-    "name",
-    "input",
-    "seq",
-    "index",
-    "effect",
-    "on_interrupt",
-    "status",
-    "attempts",
-    "started_token",
-    "outcome",
-    "result",
-    "is_error",
-)
-
-
-def read_call(row: ToolCallRow) -> ToolCall:
-    """A stored tool call, without its approval."""
+def read_call(row: Any) -> ToolCall:
+    """A stored tool call, without its approval; ``row`` has the columns of ``models.ToolCall``."""
     return ToolCall(
         call_id=row.call_id,
         name=row.name,
@@ -256,29 +160,9 @@ def read_call(row: ToolCallRow) -> ToolCall:
         started_token=row.started_token,
         outcome=Outcome(row.outcome) if row.outcome else None,
         content=None if row.result is None else exactjson.loads(row.result),
-        is_error=row.is_error,
+        is_error=bool(row.is_error),
         stored=True,
     )
-
-
-def _attach(call: ToolCall, approval: ApprovalRow) -> None:
-    call.kind = ApprovalKind(approval.kind)
-    call.payload = exactjson.loads(approval.payload) if approval.payload else None
-    call.reviewers = approval.reviewers or None
-    call.needed = approval.needed
-    call.escalate_to, call.escalate_at = approval.escalate_to or None, approval.escalate_at
-    call.expires_at = approval.expires_at
-    call.approval_id = approval.pk
-    decided = list(approval.decisions.all())
-    if approval.status == ApprovalStatus.PENDING or approval.needed > 1:
-        call.agreed = [read_decision(row) for row in approval.agreeing()]
-    stands = approval.status in {ApprovalStatus.APPROVED, ApprovalStatus.REJECTED, ApprovalStatus.EXPIRED}
-    call.decision = read_decision(decided[-1]) if stands and decided else None
-
-
-def _is_rejected(call: ToolCall) -> bool:
-    decision = call.decision
-    return call.outcome is Outcome.REJECTED and decision is not None and decision.approved is False
 
 
 def read_decision(row: DecisionRow) -> Decision:
@@ -293,11 +177,3 @@ def read_decision(row: DecisionRow) -> Decision:
         channel=row.channel,
         digest=row.digest,
     )
-
-
-def _decided(calls: Iterable[ToolCall]) -> dict[str, dict[str, Any]]:
-    return {
-        call.call_id: call.decided_result()
-        for call in calls
-        if call.decision and call.status is CallStatus.DONE
-    }

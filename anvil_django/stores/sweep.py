@@ -74,6 +74,8 @@ _COLUMNS = (
     "lease_owner",
     "lease_until",
     "ticket_at",
+    "created_at",
+    "updated_at",
 )
 
 

@@ -81,9 +81,9 @@ MUTATIONS = (
     ),
     Mutation(
         "5: a lease that is alive is not taken",
-        "stores/django.py",
-        "expired = Q(status=str(RunStatus.RUNNING)) & (Q(lease_until=None) | Q(lease_until__lt=now))",
-        "expired = Q(status=str(RunStatus.RUNNING))",
+        "stores/claims.py",
+        "(status = 'running' AND (lease_until IS NULL OR lease_until < {now}))",
+        "(status = 'running' AND ({now} = {now}))",
         "tests/test_stores.py",
     ),
     Mutation(
