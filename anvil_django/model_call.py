@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import exactjson
@@ -223,30 +222,32 @@ def _stream(
     client: Any, request: Mapping[str, Any], should_stop: Callable[[], bool] | None
 ) -> Generator[Delta, None, Answer]:
     with _opened(client, request) as stream:
-        classified = partial(_classified, client, stream)
-        # Only the SDK's own steps run under _classified: what a watcher or should_stop raises is not ours.
-        with classified():
-            events = iter(stream)
-        tool_json, size = _ToolJSON(), _Size()
-        while True:
-            with classified():
-                event = next(events, None)
-                size.note(event)
-            if event is None:
-                break
+        arriving = _Arriving()
+        for event in _events(client, stream, arriving):
             if should_stop is not None and should_stop():
                 raise ModelCallStopped(_request_id(stream), _usage_so_far(stream))
-            tool_json.note(event)
             kind = getattr(event, "type", None)
             if kind == "text":
                 yield TextDelta(event.text)
             elif kind == "thinking":
                 yield ThinkingDelta(event.thinking)
-        with classified():
+        with _classified(client, stream):
             answer = _read_answer(stream)
-            if answer.stop_reason == "tool_use" and not tool_json.complete:
+            if answer.stop_reason == "tool_use" and not arriving.whole_arguments:
                 raise ModelCallError("retry", "bad_tool_json")
             return answer
+
+
+def _events(client: Any, stream: Any, arriving: _Arriving) -> Iterator[Any]:
+    """The events of the answer.
+
+    A generator of its own, so that only the SDK's own steps run under ``_classified``: what a watcher or
+    should_stop raises is not ours.
+    """
+    with _classified(client, stream):
+        for event in stream:
+            arriving.note(event)
+            yield event
 
 
 @contextmanager
@@ -292,30 +293,49 @@ def _about(error: ModelCallError, stream: Any) -> ModelCallError:
     return error
 
 
-class _ToolJSON:
-    """Watches whether the arguments of tools arrive as whole JSON.
+class _Arriving:
+    """Watches an answer while it arrives: whether arguments of tools are whole JSON, and how large it grows.
 
-    The SDK reads them leniently: arguments cut after `{"to": "a", "am` become {"to": "a"} without an error,
+    The SDK reads arguments leniently: those cut after `{"to": "a", "am` become {"to": "a"} without an error,
     and a tool must never run on half of its arguments. Nor on others: NaN and numbers that no float can hold
     become null.
     """
 
     def __init__(self) -> None:
-        self._parts: dict[int, list[str]] = {}
-        self.complete = True
+        self._arguments: dict[int, list[str]] = {}
+        self._characters = 0
+        self.whole_arguments = True
 
     def note(self, event: Any) -> None:
-        if getattr(event, "type", None) == "content_block_delta":
+        """Look at an event of the stream.
+
+        Raises:
+            ModelCallError: The answer is larger than can be stored.
+        """
+        kind = getattr(event, "type", None)
+        if kind == "content_block_delta":
             delta = event.delta
-            if getattr(delta, "type", None) == "input_json_delta":
-                self._parts.setdefault(event.index, []).append(str(delta.partial_json or ""))
-        elif getattr(event, "type", None) == "content_block_stop":
-            text = "".join(self._parts.pop(event.index, ()))
-            try:
-                # A tool without arguments may come with no JSON at all.
-                json.loads(text or "{}", strict=False, parse_constant=_not_json, parse_float=_finite)
-            except (ValueError, RecursionError):
-                self.complete = False
+            delta_type = getattr(delta, "type", None)
+            if delta_type == "input_json_delta":
+                self._arguments.setdefault(event.index, []).append(str(delta.partial_json or ""))
+            text = _DELTA_TEXTS.get(delta_type) if isinstance(delta_type, str) else None
+            self._add(delta if text is None else getattr(delta, text, None))
+        elif kind == "content_block_start":
+            self._add(event.content_block)
+        elif kind == "content_block_stop":
+            # A tool without arguments may come with no JSON at all.
+            if text := "".join(self._arguments.pop(event.index, ())):
+                try:
+                    _ARGUMENTS.decode(text)
+                except (ValueError, RecursionError):
+                    self.whole_arguments = False
+
+    def _add(self, part: Any) -> None:
+        if hasattr(part, "to_dict"):
+            part = part.to_dict(mode="json", warnings=False)
+        self._characters += len(json.dumps(part, default=str))
+        if self._characters > MAX_ANSWER_CHARS:
+            raise ModelCallError("fatal", "answer_too_large")
 
 
 def _not_json(name: str) -> NoReturn:
@@ -329,25 +349,14 @@ def _finite(text: str) -> float:
     return number
 
 
-class _Size:
-    """Ends an answer that is growing beyond what can be stored, while it arrives."""
-
-    def __init__(self) -> None:
-        self._characters = 0
-
-    def note(self, event: Any) -> None:
-        kind = getattr(event, "type", None)
-        if kind == "content_block_start":
-            self._add(event.content_block)
-        elif kind == "content_block_delta":
-            self._add(event.delta)
-
-    def _add(self, part: Any) -> None:
-        if hasattr(part, "to_dict"):
-            part = part.to_dict(mode="json", warnings=False)
-        self._characters += len(json.dumps(part, default=str))
-        if self._characters > MAX_ANSWER_CHARS:
-            raise ModelCallError("fatal", "answer_too_large")
+_ARGUMENTS = json.JSONDecoder(strict=False, parse_constant=_not_json, parse_float=_finite)
+# Where the usual deltas have all that is kept of them; what they are wrapped in is not part of the answer.
+_DELTA_TEXTS = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
 
 
 def _read_answer(stream: Any) -> Answer:
