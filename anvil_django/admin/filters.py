@@ -46,7 +46,12 @@ class AgentFilter(ValueFilter):
 
     def values(self, request: HttpRequest) -> Iterable[str]:
         """All agents that ever had a run."""
-        return AgentVersion.objects.order_by("agent").values_list("agent", flat=True).distinct()
+        return agents()
+
+
+def agents() -> Iterable[str]:
+    """The names of all agents that ever had a run, in their order."""
+    return AgentVersion.objects.order_by("agent").values_list("agent", flat=True).distinct()
 
 
 class ChoiceFilter(admin.ChoicesFieldListFilter):
