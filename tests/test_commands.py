@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import timedelta
 from io import StringIO
 from typing import Any
 
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.db.models import F
 
 from anvil_django import Agent, runs, tasks
 from anvil_django.management import terminal
 from anvil_django.management.commands import anvil_run
 from anvil_django.models import Run
-from anvil_django.testing import ScriptedMessagesAPI, fault, fixed_clock, say, tool_call
+from anvil_django.testing import Kill, ScriptedMessagesAPI, fault, fixed_clock, kill_at, say, tool_call
 
 from .world import registered_agent, reviewer
 
@@ -259,19 +261,29 @@ def test_resume_finishes_what_a_dead_worker_began(agent, messages_api):
 
 def test_runs_are_listed_newest_first_with_why_they_wait(agent):
     runs.start("worldly", "Hello", run_id="first")
-    runs.start("worldly", "Hello", run_id="second")
+    runs.start("worldly", "Hello", run_id="second", user=reviewer())
     runs.pause("second")
     Run.objects.update(updated_at="2026-01-02T03:04:05Z")
+    used = {"input_tokens": 30, "output_tokens": 2, "cache_read_tokens": 10}
+    Run.objects.filter(run_id="second").update(iterations=3, **used)
 
     out, err = run_command("anvil_runs")
 
     assert out == (
-        "RUN     AGENT    STATUS  ITERATIONS  COST     UPDATED (UTC)        WHY\n"
-        "second  worldly  paused  0           $0.0000  2026-01-02 03:04:05  "
+        "RUN     AGENT    STATUS  USER  ITERATIONS  TOKENS  COST     UPDATED (UTC)        WHY\n"
+        "second  worldly  paused  rita  3           42      $0.0000  2026-01-02 03:04:05  "
         "Paused by an operator. Resume it to go on.\n"
-        "first   worldly  queued  0           $0.0000  2026-01-02 03:04:05  Waits for a worker.\n"
+        "first   worldly  queued  -     0           0       $0.0000  2026-01-02 03:04:05  Waits for a "
+        "worker.\n"
     )
     assert err == ""
+
+
+def listed(*options: str) -> list[str]:
+    """The ids of the runs that are listed."""
+    return [
+        json.loads(line)["run_id"] for line in run_command("anvil_runs", "--json", *options)[0].splitlines()
+    ]
 
 
 def test_runs_are_filtered_and_cut_off(agent):
@@ -281,8 +293,100 @@ def test_runs_are_filtered_and_cut_off(agent):
 
     out, err = run_command("anvil_runs", "--status", "queued", "--agent", "worldly", "--limit", "1", "--json")
 
-    assert [run["run_id"] for run in json.loads(out)] == ["b"]
+    assert [json.loads(line)["run_id"] for line in out.splitlines()] == ["b"]
     assert err == "There are more than these 1; --limit shows more.\n"
+
+
+def test_runs_are_filtered_by_person_reason_and_time(agent):
+    with fixed_clock() as clock:
+        for hours, (run_id, user) in enumerate({"a": None, "b": reviewer(), "c": reviewer()}.items()):
+            runs.start("worldly", "Hello", run_id=run_id, user=user)
+            Run.objects.filter(run_id=run_id).update(created_at=clock.now() - timedelta(hours=hours))
+        ended = {"status": "done", "stop_reason": "end_turn"}
+        Run.objects.filter(run_id__in=["a", "c"]).update(**ended)
+
+        assert listed("--user", "rita") == ["c", "b"]
+        assert listed("--user", "rita", "--stop-reason", "end_turn") == ["c"]
+        assert listed("--stop-reason", "max_cost") == []
+        assert listed("--status", "done", "--status", "queued", "--since", "1.5h") == ["b", "a"]
+        assert listed("--until", "0.5h") == ["c", "b"]
+        assert listed("--since", (clock.now() - timedelta(hours=1)).isoformat(), "--until", "0.5h") == ["b"]
+        assert listed("--since", "2999-01-01") == []
+
+
+def test_filters_that_cannot_be_meant_are_errors(agent):
+    run_command("anvil_runs", "--user", "nobody", error="There is no user 'nobody'.")
+    wrong = (
+        "Error: argument --since: {} is no time: "
+        "give an age such as 2d or 12h, or 2026-12-01 or 2026-12-01T15:00"
+    )
+    for text in ("yesterday", "2026-13-01", "-1d", "2026-12-01T25:00"):
+        run_command("anvil_runs", f"--since={text}", error=wrong.format(repr(text)))
+    backwards = "--since is not before --until, so no run could be between them."
+    run_command("anvil_runs", "--since", "1h", "--until", "2h", error=backwards)
+    run_command(
+        "anvil_runs",
+        "--watch",
+        "0",
+        error="Error: argument --watch: '0' is not a number of seconds above zero",
+    )
+
+
+class Terminal(StringIO):
+    """A terminal, as far as a command can tell."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def watched(out: StringIO, *options: str, looks: int = 3) -> str:
+    """What is written while a run goes on from look to look, until Ctrl-C."""
+
+    def go_on(seconds: float) -> None:
+        clock.advance(seconds)
+        Run.objects.filter(run_id="a").update(iterations=F("iterations") + 1)
+        if Run.objects.get(run_id="a").iterations == looks:
+            raise KeyboardInterrupt
+
+    with fixed_clock() as clock:
+        clock.sleep = go_on  # type: ignore[method-assign]
+        call_command("anvil_runs", "--watch", "5", *options, stdout=out, stderr=StringIO(), no_color=True)
+    return out.getvalue()
+
+
+def test_a_watched_list_is_drawn_anew_on_a_terminal(agent, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("LINES", "5")
+    for run_id in "cba":
+        runs.start("worldly", "Hello", run_id=run_id)
+
+    shown = watched(Terminal())
+
+    screens = shown.split("\x1b[H\x1b[2J")
+    assert [screen.count("\n") for screen in screens[1:]] == [3, 3, 4]  # The last one ends with Ctrl-C.
+    assert all(len(line) <= 60 for screen in screens for line in screen.splitlines())
+    assert screens[2].splitlines()[2:] == [
+        "RUN  AGENT    STATUS  USER  ITERATIONS  TOKENS  COST     UPD",
+        "a    worldly  queued  -     1           0       $0.0000  202",
+    ]
+
+
+def test_a_watched_list_is_printed_anew_elsewhere(agent):
+    runs.start("worldly", "Hello", run_id="a")
+
+    shown = watched(StringIO())
+
+    assert "\x1b" not in shown
+    assert shown.count("RUN  AGENT") == 3
+
+
+def test_a_watched_list_in_json_repeats_what_has_changed(agent):
+    for run_id in "ba":
+        runs.start("worldly", "Hello", run_id=run_id)
+
+    told = [json.loads(line) for line in watched(StringIO(), "--json").splitlines() if line]
+
+    assert [(run["run_id"], run["iterations"]) for run in told] == [("a", 0), ("b", 0), ("a", 1), ("a", 2)]
 
 
 def test_no_runs_is_said():
@@ -293,7 +397,7 @@ def test_runs_in_json_say_money_exactly(agent):
     runs.start("worldly", "Hello", run_id="a")
     Run.objects.update(cost_usd="0.0000000012")
 
-    (run,) = json.loads(run_command("anvil_runs", "--json")[0])
+    run = json.loads(run_command("anvil_runs", "--json")[0])
 
     assert (run["run_id"], run["status"], run["cost_usd"]) == ("a", "queued", "0.0000000012")
 
@@ -341,6 +445,31 @@ def test_run_follows_what_the_workers_do(agent, messages_api, worker):
     assert err == ""
 
 
+def test_a_terminal_shows_how_far_the_run_has_come_and_what_it_waits_for(agent, messages_api, worker):
+    messages_api.script(say("I look.", tool_call("look", {"thing": "lamp"})), say("It is fine."))
+    out, err = StringIO(), Terminal()
+
+    call_command("anvil_run", "worldly", "Look", "--run-id", "a", stdout=out, stderr=err, no_color=True)
+
+    assert err.getvalue() == (
+        "\r\x1b[Kmodel calls: 0, tool calls: 0, tokens: 0, $0.0000; Waits for a worker.\r\x1b[K"
+    )
+
+
+def test_a_follower_says_for_what_a_run_waits_while_it_is_advanced(agent, messages_api):
+    messages_api.script(say(tool_call("look", {"thing": "lamp"}), tool_call("mail", {"to": "ann"})))
+    run = runs.start("worldly", "Look", run_id="a")
+    follower = anvil_run.Follower(run)
+    follower.news()
+    assert (follower.asked, follower.awaited()) == (0, "waits for the model")
+    with pytest.raises(Kill), kill_at("tool.before#2"):
+        tasks.advance("a")
+
+    follower.news()
+
+    assert (follower.asked, follower.awaited()) == (2, "runs mail")
+
+
 def test_run_stops_following_where_a_person_has_to_decide(agent, messages_api, worker):
     messages_api.script(say(DEPLOY))
 
@@ -366,6 +495,37 @@ def test_run_here_shows_the_text_as_it_comes_and_needs_no_worker(agent, messages
         "It is fine.",
     ]
     assert out.splitlines()[-1].startswith("Run a is done (end_turn). Model calls: 2; tokens: ")
+
+
+def test_a_terminal_shows_how_far_a_run_here_has_come(agent, messages_api):
+    messages_api.script(say("I look.", tool_call("look", {"thing": "lamp"})), say("It is fine."))
+    err = Terminal()
+
+    call_command(
+        "anvil_run",
+        "worldly",
+        "Look",
+        "--run-id",
+        "a",
+        "--here",
+        stdout=StringIO(),
+        stderr=err,
+        no_color=True,
+    )
+
+    shown = [line for line in err.getvalue().split("\r\x1b[K") if line]
+    used = [line.partition(", tokens")[0] for line in shown]
+    assert [line.partition("; ")[2] for line in shown][:3] == [
+        "waits for the model",
+        "runs look",
+        "waits for the model",
+    ]
+    assert used[:3] == [
+        "model calls: 1, tool calls: 0",
+        "model calls: 1, tool calls: 1",
+        "model calls: 1, tool calls: 1",
+    ]
+    assert used[-1] == "model calls: 2, tool calls: 1"
 
 
 def test_run_is_for_the_named_user_and_carries_metadata(agent):

@@ -93,7 +93,7 @@ class OldestFirst(NewestFirst):
     ordering = "id"
 
 
-BETWEEN = {"created_after": "created_at__gte", "created_before": "created_at__lt"}
+BETWEEN = ("created_after", "created_before")
 """The filters between two times."""
 ORDERINGS = {"-created": "-id", "created": "id"}
 """What runs can be ordered by."""
@@ -132,28 +132,25 @@ class ApprovalQuery(serializers.Serializer[Any]):
     decidable = serializers.BooleanField(required=False)
 
 
-RUN_COLUMNS = ("agent", "stop_reason")
-"""The filters of runs that compare a column."""
-
-
 class RunFilter(BaseFilterBackend):
     """The filters of ``RunQuery``."""
 
     def filter_queryset(self, request: Request, queryset: Any, view: APIView) -> Any:
         """The runs asked for."""
         found = asked(RunQuery, request)
+        user = None
         if creator := found.get("creator"):
             user = request.user.pk if creator == "me" else _named(creator)
-            queryset = queryset.none() if user is None else queryset.having("user", user)
-        for column in RUN_COLUMNS:
-            if column in found:
-                queryset = queryset.having(column, found[column])
-        statuses = sorted(found.get("status", ()))
-        if len(statuses) == 1:
-            queryset = queryset.having("status", statuses[0])
-        elif statuses:
-            queryset = queryset.filter(status__in=statuses)
-        return queryset.filter(**{lookup: found[name] for name, lookup in BETWEEN.items() if name in found})
+            if user is None:
+                return queryset.none()
+        return queryset.matching(
+            user=user,
+            agent=found.get("agent"),
+            stop_reason=found.get("stop_reason"),
+            statuses=found.get("status", ()),
+            since=found.get("created_after"),
+            until=found.get("created_before"),
+        )
 
 
 def _named(username: str) -> Any:

@@ -6,18 +6,24 @@ import argparse
 import io
 import json
 import re
+import shutil
 import sys
 import unicodedata
 from collections.abc import Sequence
-from datetime import timedelta
+from contextlib import suppress
+from datetime import datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth import get_user_model
 from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
 
 from .. import exactjson, redaction
 from ..agents import registered
+from ..clock import get_clock
+from ..cost import Usage
 from ..errors import AnvilError, UnknownAgentError
 from ..models import Approval, Run
 from ..states import ApprovalKind, ApprovalStatus, RunStatus
@@ -66,6 +72,11 @@ def as_text(content: Any) -> str:
 def money(cost: Decimal | None) -> str:
     """A price, or that it is not known."""
     return "price not known" if cost is None else f"${cost:.4f}"
+
+
+def tokens_of(run: Run) -> int:
+    """All tokens that a run has used so far, those of the prompt cache too."""
+    return Usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens).total
 
 
 def duration(span: timedelta) -> str:
@@ -196,8 +207,42 @@ def age(text: str) -> timedelta:
     return found
 
 
+Moment = timedelta | datetime
+"""A time, or how long ago it was."""
+
+
+def moment(text: str) -> Moment:
+    """For argparse: an age, or a date or time, in the site's time zone where it names none."""
+    with suppress(argparse.ArgumentTypeError):
+        return age(text)
+    try:
+        found = parse_datetime(text)
+        if found is None and (day := parse_date(text)) is not None:
+            found = datetime.combine(day, time())
+        if found is not None:
+            return found if timezone.is_aware(found) else timezone.make_aware(found)
+    except (ValueError, OverflowError):
+        pass
+    raise argparse.ArgumentTypeError(
+        f"{text!r} is no time: give an age such as 2d or 12h, or 2026-12-01 or 2026-12-01T15:00"
+    )
+
+
+def resolved(given: Moment | None) -> datetime | None:
+    """The time that is meant now."""
+    return get_clock().now() - given if isinstance(given, timedelta) else given
+
+
+def fitted(text: str) -> str:
+    """As much of the text as one screen of this terminal holds, each line cut at its right edge."""
+    size = shutil.get_terminal_size()
+    return "\n".join(line[: size.columns] for line in text.split("\n")[: size.lines - 1])
+
+
 class TerminalCommand(BaseCommand):
     """A command whose errors are sentences, whose JSON goes to stdout and whose progress to stderr."""
+
+    _shows_progress = False
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Run from the command line, where what a terminal cannot show must not end a run's display."""
@@ -224,10 +269,18 @@ class TerminalCommand(BaseCommand):
             self.stderr.write(line, self.style.NOTICE)
 
     def progress(self, line: str) -> None:
-        """Show how far it has come on the last line of the terminal; elsewhere, nothing. "" clears it."""
-        if self._verbosity and self.stderr.isatty():
+        """Show how far it has come on the last line of the terminal; elsewhere, nothing.
+
+        "" takes away what was shown, and nothing else: a text may stand there, unfinished.
+        """
+        if self._verbosity and self.stderr.isatty() and (line or self._shows_progress):
             self.stderr.write(f"\r\x1b[K{line}", ending="")
             self.stderr.flush()
+            self._shows_progress = bool(line)
+
+    def write_json_line(self, value: Any) -> None:
+        """Answer in JSON on one line, for whoever reads line by line."""
+        self.stdout.write(json.dumps(value, default=str))
 
     def write_json(self, value: Any) -> None:
         """Answer in JSON; ASCII only, so no text in it can steer the terminal."""

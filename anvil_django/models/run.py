@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -41,6 +43,38 @@ class RunQuerySet(ListQuerySet["Run"]):
         """Runs that something can still happen to by itself or by a decision."""
         waiting = (RunStatus.QUEUED, RunStatus.RUNNING, RunStatus.SUSPENDED, RunStatus.PAUSED)
         return self.filter(status__in=waiting)
+
+    def matching(
+        self,
+        *,
+        user: Any = None,
+        agent: str | None = None,
+        stop_reason: str | None = None,
+        statuses: Collection[str] = (),
+        since: datetime | None = None,
+        until: datetime | None = None,
+    ) -> RunQuerySet:
+        """The runs that fit all that is given, by the index of the first of it.
+
+        Args:
+            user: Key of who started them.
+            agent: Name of the agent.
+            stop_reason: Why they ended.
+            statuses: Any of these.
+            since: Created then or later.
+            until: Created before.
+        """
+        found = self
+        for column, value in (("user", user), ("agent", agent), ("stop_reason", stop_reason)):
+            if value is not None:
+                found = found.having(column, value)
+        if len(statuses) == 1:
+            found = found.having("status", *statuses)
+        elif statuses:
+            found = found.filter(status__in=sorted(statuses))
+        if since is not None:
+            found = found.filter(created_at__gte=since)
+        return found if until is None else found.filter(created_at__lt=until)
 
     def readable(self) -> RunQuerySet:
         """Runs whose checkpoints this process can read; all others are left to newer ones."""

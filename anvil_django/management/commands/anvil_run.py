@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from decimal import Decimal
 from typing import Any
 
 from django.core.management.base import CommandError, CommandParser
@@ -15,13 +16,24 @@ from ...checkpoint import Checkpointer
 from ...clock import get_clock
 from ...drive import stream_agent
 from ...errors import AnvilError
-from ...events import Event, Retrying, TextDelta, ToolFinished, ToolStarted
+from ...events import Event, IterationFinished, Retrying, TextDelta, ToolFinished, ToolStarted
 from ...history import text_of
 from ...identity import check_run_id, new_run_id
 from ...models import Message, Run, ToolCall
 from ...states import CallStatus, RunStatus
 from ...stores.django import DjangoStateStore
-from ..terminal import TerminalCommand, as_text, money, named_user, one_line, open_questions, plain, standing
+from ..terminal import (
+    TerminalCommand,
+    as_text,
+    fitted,
+    money,
+    named_user,
+    one_line,
+    open_questions,
+    plain,
+    standing,
+    tokens_of,
+)
 
 POLL_SECONDS = 0.3
 PATIENCE = 10.0
@@ -56,6 +68,7 @@ class Command(TerminalCommand):
             else:
                 self._follow(runs.start(agent, text, run_id=run_id, **request))
         except KeyboardInterrupt:
+            self.progress("")
             self.stderr.write(_after_interrupt(run_id, options))
             sys.exit(INTERRUPTED)
         self._end(runs.get(run_id))
@@ -69,7 +82,9 @@ class Command(TerminalCommand):
         while True:
             # The status first: rows stored before a run came to rest are all there when it is seen at rest.
             run = runs.get(run.run_id)
-            for line in follower.news():
+            news = follower.news()
+            self.progress("")
+            for line in news:
                 self.stdout.write(line)
             if run.status not in {str(RunStatus.QUEUED), str(RunStatus.RUNNING)}:
                 return
@@ -79,6 +94,10 @@ class Command(TerminalCommand):
             elif idle > PATIENCE and not warned:
                 warned = True
                 self.tell(f"{standing(run)}. If no worker runs, start one with: manage.py anvil_worker")
+            state = follower.awaited() if run.status == str(RunStatus.RUNNING) else run.why
+            self.progress(
+                _progress(run.iterations, follower.asked, tokens_of(run), run.cost_usd, state or run.status)
+            )
             get_clock().sleep(POLL_SECONDS)
 
     # Advanced here.
@@ -89,8 +108,9 @@ class Command(TerminalCommand):
         self.stdout.write(f"Run {run_id} of {one_line(agent)}.")
         # Closed whatever happens, so that an interrupted run is handed back between two steps if it can be.
         with closing(events):
-            in_text = False
+            in_text, seen = False, Seen()
             for event in events:
+                self.progress("")
                 if isinstance(event, TextDelta):
                     self.stdout.write(plain(event.text), ending="")
                     self.stdout.flush()
@@ -101,9 +121,11 @@ class Command(TerminalCommand):
                     in_text = False
                 for line in _event_lines(event):
                     self.stdout.write(line)
+                self.progress(seen.after(event))
+        self.progress("")
 
     def _end(self, run: Run) -> None:
-        tokens = run.input_tokens + run.cache_read_tokens + run.cache_write_tokens
+        tokens = tokens_of(run) - run.output_tokens
         self.stdout.write(
             f"{standing(run)}. Model calls: {run.iterations}; tokens: {tokens} in, {run.output_tokens} out; "
             f"{money(run.cost_usd)}."
@@ -114,6 +136,39 @@ class Command(TerminalCommand):
             raise CommandError(
                 f"It can go on from its last completed step: manage.py anvil_resume --run {run.run_id}"
             )
+
+
+def _progress(iterations: int, calls: int, tokens: int, cost: Decimal | None, state: str) -> str:
+    """How far a run has come and what it waits for, short enough for the last line of a terminal."""
+    counts = f"model calls: {iterations}, tool calls: {calls}, tokens: {tokens}, {money(cost)}"
+    return fitted(f"{counts}; {one_line(state)}")
+
+
+MODEL = "waits for the model"
+
+
+class Seen:
+    """How far a run has come, by its events in this process."""
+
+    def __init__(self) -> None:
+        self._iterations = self._calls = self._tokens = 0
+        self._cost: Decimal | None = Decimal(0)
+        self._state = MODEL
+
+    def after(self, event: Event) -> str:
+        """How far it has come once that has happened."""
+        match event:
+            case ToolStarted():
+                self._calls += 1
+                self._state = f"runs {event.name}"
+            case ToolFinished():
+                self._state = MODEL
+            case IterationFinished():
+                self._iterations = event.iteration
+                self._tokens, self._cost = event.total_usage.total, event.total_cost_usd
+            case Retrying():
+                self._state = "waits for the next attempt"
+        return _progress(self._iterations, self._calls, self._tokens, self._cost, self._state)
 
 
 New = tuple[tuple[int, int, int], str]
@@ -127,8 +182,18 @@ class Follower:
         self._run_pk = run.pk
         self._next_message = 0
         self._first_open = 0
-        self._shown: set[int] = set()
+        self._shown: dict[int, str] = {}
         self._finished: set[int] = set()
+
+    @property
+    def asked(self) -> int:
+        """How many tool calls it has made."""
+        return len(self._shown)
+
+    def awaited(self) -> str:
+        """What a worker that advances it is waiting for."""
+        open_calls = [name for pk, name in self._shown.items() if pk not in self._finished]
+        return f"runs {', '.join(open_calls)}" if open_calls else MODEL
 
     def news(self) -> list[str]:
         """New lines in the order in which they happened: texts of both sides, tool calls, their results."""
@@ -150,7 +215,7 @@ class Follower:
             # A turn is stored with all its calls, and only when every call of the turn before is done.
             self._first_open = call.seq
             if call.pk not in self._shown:
-                self._shown.add(call.pk)
+                self._shown[call.pk] = call.name
                 yield (call.seq, 1, call.index), _asked(call.name, exactjson.loads(call.input))
             if call.status == str(CallStatus.DONE) and call.pk not in self._finished:
                 self._finished.add(call.pk)
