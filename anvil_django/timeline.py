@@ -55,6 +55,11 @@ class MessageRow(NamedTuple):
     stop_reason: str
     """Only an answer of the model has one."""
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether the model has said it in this run; the input may hold turns of the assistant too."""
+        return self.role == "assistant" and self.stop_reason != ""
+
 
 class CallRow(NamedTuple):
     """A tool call."""
@@ -99,6 +104,8 @@ class Facts:
     next_attempt_at: datetime | None
     lease_until: datetime | None
     now: datetime
+    iterations_before: int = 0
+    """Answers before those of ``messages``."""
     messages: Sequence[MessageRow] = ()
     calls: Sequence[CallRow] = ()
     approvals: Sequence[ApprovalRow] = ()
@@ -172,12 +179,12 @@ class _Event:
 def _events(facts: Facts) -> list[_Event]:
     iterations: dict[int, int] = {}
     found: list[_Event] = []
-    iteration = 0
+    iteration = facts.iterations_before
     for message in facts.messages:
-        is_answer = message.role == "assistant" and message.stop_reason != ""
-        iteration += is_answer
+        iteration += message.is_answer
         iterations[message.seq] = iteration
-        found.append(_Event(message.created_at, Kind.MODEL if is_answer else None, message.seq, iteration))
+        kind = Kind.MODEL if message.is_answer else None
+        found.append(_Event(message.created_at, kind, message.seq, iteration))
     ran = [call for call in facts.calls if _was_run(call) and call.finished_at is not None]
     found += _together(ran, iterations)
     return sorted(found, key=attrgetter("at", "seq"))
@@ -239,7 +246,7 @@ class _History:
         self._calls: dict[int, list[CallRow]] = defaultdict(list)
         for call in facts.calls:
             self._calls[call.seq].append(call)
-        self._iteration = self._seq = 0
+        self._iteration, self._seq = facts.iterations_before, 0
 
     def spans(self) -> Iterator[Span]:
         """All of them, empty ones too."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from django.contrib import admin
@@ -11,7 +10,7 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext_lazy as _
 
 from .. import approvals
-from ..models import Approval, Decision
+from ..models import Decision
 from ..states import ApprovalStatus
 from .bulk import BulkActionsMixin
 from .case_page import CasePageMixin
@@ -49,10 +48,6 @@ class ApprovalAdminMixin(BulkActionsMixin, CasePageMixin, CaseColumnsMixin, Read
     def has_view_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Whoever may decide must be able to read what is decided."""
         return approvals.may_decide(request.user) or super().has_view_permission(request, obj)
-
-    def actions_for(self, obj: Approval) -> Collection[str]:
-        """None: the page of a case has its own verdicts, the same on every version of Django."""
-        return ()
 
     # What.
 

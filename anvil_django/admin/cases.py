@@ -163,12 +163,17 @@ def money(cost: Decimal | None) -> Any:
 
 
 def spent(run: Run) -> SafeString:
-    """What the run has used of each of its limits."""
+    """What the run has used of each of its limits, as a list."""
+    return format_html('<ul class="anvil-spent">{}</ul>', format_html_join("", "<li>{}: {}</li>", uses(run)))
+
+
+def uses(run: Run) -> list[tuple[Any, Any]]:
+    """What the run has used of each of its limits, by name."""
     limits = Limits.from_dict(exactjson.loads(run.limits))
     tokens = run.input_tokens + run.output_tokens + run.cache_read_tokens + run.cache_write_tokens
     cost, iterations, most = limits.max_cost_usd, limits.max_iterations, limits.max_tokens_total
     seconds = limits.max_seconds
-    shown = (
+    return [
         (_("Cost"), _used(money(run.cost_usd), None if cost is None else money(cost))),
         (_("Iterations"), _used(number_format(run.iterations), number_format(iterations))),
         (_("Tokens"), _used(number_format(tokens), None if most is None else number_format(most))),
@@ -179,8 +184,7 @@ def spent(run: Run) -> SafeString:
                 None if seconds is None else number_format(seconds),
             ),
         ),
-    )
-    return format_html('<ul class="anvil-spent">{}</ul>', format_html_join("", "<li>{}: {}</li>", shown))
+    ]
 
 
 def _used(used: Any, most: Any) -> Any:

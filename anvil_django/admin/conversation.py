@@ -1,23 +1,28 @@
-"""The end of a run's conversation, composed from its rows: a bounded number of queries and characters."""
+"""A stretch of a run's conversation, composed from its rows: a bounded number of queries and characters."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+from django.utils.formats import number_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
 from .. import exactjson, history, redaction
+from ..cost import Usage
 from ..models import Approval, Message, Run, ToolCall
+from ..states import Outcome
 from .cases import decisions
-from .rendering import TEXT_LIMIT, block, pretty, visible
+from .rendering import TEXT_LIMIT, block, duration, pretty, visible
 
 MOST_MESSAGES = 40
+"""Where no stretch is asked for."""
 MOST_CALLS = 200
+"""With those of a stretch in proportion to its messages."""
 MOST_CHARACTERS = 400_000
 """Of all texts on one page together."""
 
@@ -29,6 +34,8 @@ class Part:
     label: str
     body: SafeString | None = None
     call: CallPart | None = None
+    is_folded: bool = False
+    """Whether only its label is shown until somebody asks for it."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,8 @@ class CallPart:
     arguments: SafeString
     result: SafeString | None
     approvals: list[ApprovalPart]
+    time: str
+    """How long the tool ran; "" where that is not known."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +60,9 @@ class ApprovalPart:
     decisions: SafeString | None
 
 
-@dataclass(frozen=True)
+@dataclass
 class Turn:
-    """One message with its parts."""
+    """One message with its parts; the page of a run adds what only the whole run tells."""
 
     number: int
     role: str
@@ -61,16 +70,26 @@ class Turn:
     stop_reason: SafeString
     cost_usd: Decimal | None
     parts: list[Part]
+    tokens: str = ""
+    """What it used, in words."""
+    iteration: int = 0
+    """Which answer of the run it is; 0: none, or not known."""
+    time: str = ""
+    """How long the model was asked for it."""
+    notices: list[Any] = field(default_factory=list)
+    """What went wrong before it."""
 
 
 @dataclass
 class Conversation:
-    """The last turns of a run."""
+    """Turns of a run."""
 
     turns: list[Turn] = field(default_factory=list)
     is_cut: bool = False
     """Earlier messages, or some of the calls, are not shown."""
     most: int = MOST_MESSAGES
+    notices: list[Any] = field(default_factory=list)
+    """What went wrong after the last turn."""
 
 
 class _Budget:
@@ -101,19 +120,30 @@ class _Budget:
         return shown
 
 
-def read(run: Run) -> Conversation:
-    """The last messages of a run with their tool calls and decisions, in four queries."""
+def read(run: Run, *, since: int = 0, to: int | None = None, most: int = MOST_MESSAGES) -> Conversation:
+    """The last messages of a stretch with their tool calls and decisions, in four queries.
+
+    Args:
+        since: Number of the first message.
+        to: Number of the last one; None: the end of the run.
+        most: How many messages.
+    """
     using = run._state.db
-    latest = Message.objects.using(using).filter(run_id=run.pk).order_by("-seq")
-    rows = list(latest[: MOST_MESSAGES + 1])
-    is_cut = len(rows) > MOST_MESSAGES
-    rows = rows[:MOST_MESSAGES][::-1]
+    stretch = Message.objects.using(using).filter(run_id=run.pk, seq__gte=since)
+    if to is not None:
+        stretch = stretch.filter(seq__lte=to)
+    rows = list(stretch.order_by("-seq")[: most + 1])
+    is_cut = len(rows) > most
+    rows = rows[:most][::-1]
     if not rows:
-        return Conversation()
-    of_these = ToolCall.objects.using(using).filter(run_id=run.pk, seq__gte=rows[0].seq)
-    calls = list(of_these.order_by("-seq", "-index")[: MOST_CALLS + 1])
-    is_cut = is_cut or len(calls) > MOST_CALLS
-    calls = calls[:MOST_CALLS]
+        return Conversation(most=most)
+    of_these = ToolCall.objects.using(using).filter(
+        run_id=run.pk, seq__gte=rows[0].seq, seq__lte=rows[-1].seq
+    )
+    most_calls = max(MOST_CALLS, MOST_CALLS * most // MOST_MESSAGES)
+    calls = list(of_these.order_by("-seq", "-index")[: most_calls + 1])
+    is_cut = is_cut or len(calls) > most_calls
+    calls = calls[:most_calls]
     questions: dict[int, list[Approval]] = defaultdict(list)
     about = Approval.objects.using(using).filter(run_id=run.pk, call__in=[call.pk for call in calls])
     for question in about.order_by("id").prefetch_related("decisions"):
@@ -123,7 +153,7 @@ def read(run: Run) -> Conversation:
     turns = [
         _turn(row, by_id, questions, budget) for row in reversed(rows)
     ]  # The newest get their share first.
-    return Conversation(turns[::-1], is_cut)
+    return Conversation(turns[::-1], is_cut, most)
 
 
 def _turn(
@@ -148,7 +178,21 @@ def _turn(
         stop_reason=visible(row.stop_reason),
         cost_usd=row.cost_usd,
         parts=parts,
+        tokens=tokens(Usage.from_api(exactjson.loads(row.usage))) if row.usage else "",
     )
+
+
+def tokens(usage: Usage) -> str:
+    """Tokens in and out, in words."""
+    read_in = usage.input_tokens + usage.cache_read_tokens + usage.cache_write_tokens
+    counts = {
+        "in": number_format(read_in, force_grouping=True),
+        "cached": number_format(usage.cache_read_tokens, force_grouping=True),
+        "out": number_format(usage.output_tokens, force_grouping=True),
+    }
+    if usage.cache_read_tokens:
+        return _("%(in)s tokens in (%(cached)s from the cache), %(out)s out") % counts
+    return _("%(in)s tokens in, %(out)s out") % counts
 
 
 _ROLES = {
@@ -163,7 +207,7 @@ def _part(piece: dict[str, Any], budget: _Budget) -> Part:
         case {"type": "text", "text": str(text)}:
             return Part("", budget.text(text))
         case {"type": "thinking", "thinking": str(text)}:
-            return Part(_("Thinking"), budget.text(text) if text else None)
+            return Part(_("Thinking"), budget.text(text) if text else None, is_folded=bool(text))
         case {"type": "redacted_thinking"}:
             return Part(_("Thinking, not readable"))
     return Part(visible(str(piece.get("type"))), budget.value(piece))
@@ -180,4 +224,14 @@ def _call(row: ToolCall, questions: list[Approval], budget: _Budget) -> CallPart
             ApprovalPart(question, decisions(list(question.decisions.all()), row.name))
             for question in questions
         ],
+        time=_time(row),
     )
+
+
+def _time(row: ToolCall) -> str:
+    if row.started_at is None or row.finished_at is None or row.outcome not in _RAN:
+        return ""
+    return duration(max(row.finished_at - row.started_at, timedelta()))
+
+
+_RAN = (str(Outcome.RETURNED), str(Outcome.FAILED))

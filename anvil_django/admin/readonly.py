@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import admin, messages
@@ -19,7 +18,6 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext
 
 from .. import exactjson
-from ..compat import CHANGE_FORM_ACTIONS
 from .paging import OnlySortableMixin, ShortPaginator
 
 if TYPE_CHECKING:
@@ -81,7 +79,6 @@ class ReadOnlyMixin(Base):
     show_full_result_count = False
     show_facets = admin.ShowFacets.NEVER
     change_list_template = "admin/anvil_django/change_list.html"
-    change_form_template = "admin/anvil_django/change_form.html"
 
     class Media:
         css = {"all": ("anvil_django/admin.css",)}
@@ -116,30 +113,9 @@ class ReadOnlyMixin(Base):
         """All fields shown."""
         return flatten_fieldsets(self.get_fieldsets(request, obj))
 
-    def actions_for(self, obj: Any) -> Collection[str]:
-        """Names of the actions that can still do something to this row."""
-        raise NotImplementedError
-
     def or_empty(self, value: Any) -> Any:
         """The value of a field on the page of one row, or the sign for nothing."""
         return value or self.get_empty_value_display()
-
-    def render_change_form(
-        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
-    ) -> Any:
-        """Add buttons for the actions, where Django does not put them on this page itself."""
-        obj = kwargs.get("obj")
-        buttons: Iterable[Any] = ()
-        if not CHANGE_FORM_ACTIONS and obj is not None:
-            actions: dict[str, Any] = self.get_actions(request)
-            fitting = self.actions_for(obj)
-            buttons = [(name, label) for _function, name, label in actions.values() if name in fitting]
-        context.update(
-            anvil_buttons=buttons,
-            anvil_list_url=self._list_url(),
-            action_checkbox_name=helpers.ACTION_CHECKBOX_NAME,
-        )
-        return super().render_change_form(request, context, *args, **kwargs)
 
     # For actions.
 

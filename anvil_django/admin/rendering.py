@@ -9,16 +9,20 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from datetime import timedelta
 from typing import Any
 
+from django.utils.formats import number_format
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
 from .. import exactjson
 
 LINE_LIMIT = 200
 TEXT_LIMIT = 4_000
+MINUTE, HOUR, DAY = 60, 3_600, 86_400
 CASE_LIMIT = 100_000
 """Most characters of the arguments of a call that somebody decides about: nearly always all of them."""
 
@@ -79,6 +83,20 @@ def summary(arguments: dict[str, Any], limit: int = LINE_LIMIT) -> SafeString:
         for key, value in arguments.items()
     ]
     return visible(" ".join(", ".join(parts).split("\n")), limit)
+
+
+def duration(time: timedelta) -> str:
+    """A stretch of time in its two largest units."""
+    seconds = time.total_seconds()
+    whole = round(seconds)
+    if seconds < MINUTE and whole < MINUTE:
+        places = 2 if seconds < 1 else 1
+        return _("%(seconds)s s") % {"seconds": number_format(seconds, decimal_pos=places)}
+    if whole < HOUR:
+        return _("%(minutes)d min %(seconds)d s") % {"minutes": whole // MINUTE, "seconds": whole % MINUTE}
+    if whole < DAY:
+        return _("%(hours)d h %(minutes)d min") % {"hours": whole // HOUR, "minutes": whole % HOUR // MINUTE}
+    return _("%(days)d d %(hours)d h") % {"days": whole // DAY, "hours": whole % DAY // HOUR}
 
 
 def _cut(rest: int) -> SafeString:
