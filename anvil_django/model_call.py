@@ -324,11 +324,11 @@ class _Arriving:
             self._add(event.content_block)
         elif kind == "content_block_stop":
             # A tool without arguments may come with no JSON at all.
-            if text := "".join(self._arguments.pop(event.index, ())):
-                try:
-                    _ARGUMENTS.decode(text)
-                except (ValueError, RecursionError):
-                    self.whole_arguments = False
+            arguments = "".join(self._arguments.pop(event.index, ())) or "{}"
+            try:
+                _ARGUMENTS.decode(arguments)
+            except (ValueError, RecursionError):
+                self.whole_arguments = False
 
     def _add(self, part: Any) -> None:
         if hasattr(part, "to_dict"):
