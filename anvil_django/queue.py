@@ -43,7 +43,7 @@ def ring(run_id: str, *, using: str) -> None:
 
     if using == Conf.ORM and not Conf.SYNC:
         # Inside a transaction the broker leaves the connection alone; outside it would reopen it.
-        with transaction.atomic(using=using):
+        with transaction.atomic(using=using, savepoint=False):
             _send(run_id)
     else:
         transaction.on_commit(lambda: _send(run_id), using=using, robust=True)
@@ -119,12 +119,18 @@ def check_reachable() -> None:
 
 
 def preload() -> None:
-    """Import what the first model call needs, which takes a second or two.
+    """Import what the first task and its model call need, which takes a second or two.
 
     Done by the process from which workers are forked: otherwise each new worker takes that time again, also
     the one that goes on where a killed one stopped.
     """
-    for module in ("anthropic.resources.messages", "genai_prices"):
+    for module in (
+        "anthropic.resources.messages",
+        "django.db.models.sql.compiler",
+        "django_q.brokers.orm",
+        "django_q.tasks",
+        "genai_prices",
+    ):
         importlib.import_module(module)
     try:
         get_settings().client_factory()

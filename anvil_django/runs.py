@@ -131,10 +131,9 @@ def get_or_start(
         return existing, False
     with transaction.atomic(using=store.alias):
         try:
-            with transaction.atomic(using=store.alias):
-                run = store.insert(
-                    checkpoint, user=user, idempotency_key=idempotency_key, ticket_at=database_now()
-                )
+            run = store.insert(
+                checkpoint, user=user, idempotency_key=idempotency_key, ticket_at=database_now()
+            )
         except (RunIdTakenError, IntegrityError):
             # Somebody else stored the same id or key between our look and our insert.
             existing = _existing(checkpoint, run_id, user, idempotency_key)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 
-from django.db import InterfaceError, OperationalError, connections, router, transaction
+from django.db import IntegrityError, InterfaceError, OperationalError, connections, router, transaction
 
 from .. import exactjson, signals
 from ..calls import Decision
@@ -87,33 +87,33 @@ class DjangoStateStore(StateStore):
         """
         prefix = exactjson.dumps(checkpoint.prefix)
         values = run_values(checkpoint)
-        with transaction.atomic(using=self.alias):
-            version, _ = AgentVersion.objects.using(self.alias).get_or_create(
-                digest=exactjson.digest(checkpoint.agent, prefix),
-                defaults={"agent": checkpoint.agent, "prefix": prefix},
-            )
-            run, created = Run.objects.using(self.alias).get_or_create(
-                run_id=checkpoint.run_id,
-                defaults={
+        try:
+            with transaction.atomic(using=self.alias):
+                version, _ = AgentVersion.objects.using(self.alias).get_or_create(
+                    digest=exactjson.digest(checkpoint.agent, prefix),
+                    defaults={"agent": checkpoint.agent, "prefix": prefix},
+                )
+                run = self._runs().create(
                     **values,
-                    "revision": checkpoint.revision + 1,
-                    "token": checkpoint.token,
-                    "agent": checkpoint.agent,
-                    "version": version,
-                    "request_digest": request_digest(checkpoint),
-                    "metadata": exactjson.dumps(checkpoint.metadata),
-                    "limits": exactjson.dumps(checkpoint.limits.to_dict()),
-                    "next_attempt_at": checkpoint.next_attempt_at,
-                    "user": user,
-                    "user_key": "" if user is None else str(user.pk),
-                    "user_name": "" if user is None else storable_name(user),
+                    run_id=checkpoint.run_id,
+                    token=checkpoint.token,
+                    agent=checkpoint.agent,
+                    version=version,
+                    request_digest=request_digest(checkpoint),
+                    metadata=exactjson.dumps(checkpoint.metadata),
+                    limits=exactjson.dumps(checkpoint.limits.to_dict()),
+                    next_attempt_at=checkpoint.next_attempt_at,
+                    user=user,
+                    user_key="" if user is None else str(user.pk),
+                    user_name="" if user is None else storable_name(user),
                     **columns,
-                },
-            )
-            if not created:
-                raise RunIdTakenError(checkpoint.run_id)
-            checkpoint.saved_count, checkpoint.store_key = 0, run.pk
-            asked = saving.add(checkpoint, self.alias)
+                )
+                checkpoint.saved_count, checkpoint.store_key = 0, run.pk
+                asked = saving.add(checkpoint, self.alias)
+        except IntegrityError:
+            if self._runs().filter(run_id=checkpoint.run_id).exists():
+                raise RunIdTakenError(checkpoint.run_id) from None
+            raise
         saving.mark_saved(checkpoint, asked)
         return run
 

@@ -102,12 +102,20 @@ class _Answer(NamedTuple):
 def _read_messages(stored: StoredRun, answers: dict[int, list[_Answer]]) -> list[dict[str, Any]]:
     """The history in order, with the results of calls where no message is stored."""
     messages: list[dict[str, Any]] = []
+    names_toolsets = False
+
+    def add_results() -> None:
+        # Looking through the turn again for what a result has of its call is worth it for that alone.
+        turn = messages if names_toolsets else []
+        messages.append(results_message(answers[len(messages) - 1], turn))
+
     for seq, role, content in _rows(_messages_sql, stored):
         if seq > len(messages):  # The number left free for the results of the turn before.
-            messages.append(results_message(answers[len(messages) - 1], messages))
+            add_results()
+        names_toolsets = names_toolsets or "toolset_name" in content
         messages.append({"role": role, "content": exactjson.loads(content)})
     if stored.run.message_count > len(messages):
-        messages.append(results_message(answers[len(messages) - 1], messages))
+        add_results()
     return messages
 
 
