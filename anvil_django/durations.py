@@ -10,22 +10,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from math import ceil
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from django.db.models import Count, OuterRef, QuerySet, Subquery
+from django.db.models import Count, F, Max, Min, OuterRef, QuerySet, Subquery
 
-from .models import Approval, Run, Slice, ToolCall
-from .periods import Period
+from .models import Approval, Slice, ToolCall
 from .states import ApprovalKind, ApprovalStatus, Outcome
 from .statistics import Scope, runs_of
 
 SAMPLE = 5_000
 """Most rows that medians are taken of."""
-SKEW = timedelta(minutes=5)
-"""How far the clocks of hosts may differ, so that a later key has an earlier time."""
+KEY = F("pk") + 0
+"""For the least and the greatest key: for the column itself PostgreSQL may look through all older runs."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,6 @@ class RecoveryFigures:
 
 
 class _Call(NamedTuple):
-    created: datetime
     run: int
     seq: int
     name: str
@@ -179,7 +177,7 @@ def read_questions(scope: Scope) -> Sampled[QuestionFigures]:
     decided = (str(ApprovalStatus.APPROVED), str(ApprovalStatus.REJECTED))
     statuses: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
-    for _created, kind, tool, status, requested_at, decided_at in rows:
+    for kind, tool, status, requested_at, decided_at in rows:
         statuses[kind, tool][status] += 1
         if status in decided and decided_at is not None:
             times[kind, tool].append((decided_at - requested_at).total_seconds())
@@ -201,32 +199,25 @@ def read_questions(scope: Scope) -> Sampled[QuestionFigures]:
 def read_queue(scope: Scope) -> Sampled[None]:
     """How long runs that were due waited for a worker, each time they did."""
     rows, is_cut = _sample(Slice.objects.all(), scope, "run__agent", ("waited_since", "claimed_at"))
-    return Sampled(
-        [], Spread.of((claimed - since).total_seconds() for _created, since, claimed in rows), is_cut
-    )
+    return Sampled([], Spread.of((claimed - since).total_seconds() for since, claimed in rows), is_cut)
 
 
 def _sample(
     table: QuerySet[Any], scope: Scope, agent: str, columns: Sequence[str]
 ) -> tuple[list[tuple[Any, ...]], bool]:
-    """Rows of the latest runs, each led by the time of its run; and whether there are more."""
-    keys = _keys(scope.period)
-    if keys is None:
-        return [], False
-    rows = table.filter(run_id__gte=keys[0], run_id__lte=keys[1]).order_by("-run_id")
+    """Rows of the latest runs, and whether there are more."""
+    keys = runs_of(Scope(scope.period)).aggregate(first=Min(KEY), last=Max(KEY))
+    rows = table.filter(
+        # The same runs twice: read in the order of their keys, it is the index of the table that is read.
+        run_id__gte=keys["first"] or 0,
+        run_id__lte=keys["last"] or 0,
+        run__created_at__gte=scope.period.begin,
+        run__created_at__lt=scope.period.end,
+    ).order_by("-run_id")
     if scope.agent is not None:
         rows = rows.filter(**{agent: scope.agent})
-    found = list(rows.values_list("run__created_at", *columns)[: SAMPLE + 1])
-    begin, end = scope.period.begin, scope.period.end
-    return [row for row in found[:SAMPLE] if begin <= row[0] < end], len(found) > SAMPLE
-
-
-def _keys(period: Period) -> tuple[int, int] | None:
-    """The first and the last key that a run of the period can have; None: it has no run."""
-    near = Run.objects.filter(created_at__gte=period.begin - SKEW, created_at__lt=period.end + SKEW)
-    first = near.order_by("created_at", "id").values_list("pk", flat=True).first()
-    last = near.order_by("-created_at", "-id").values_list("pk", flat=True).first()
-    return None if first is None or last is None else (min(first, last), max(first, last))
+    found = list(rows.values_list(*columns)[: SAMPLE + 1])
+    return found[:SAMPLE], len(found) > SAMPLE
 
 
 # Counts of the whole period.

@@ -51,6 +51,13 @@
         return found ? found[1](value / found[0]) : moments(value);
     }
 
+    // Where the axis of a longest duration has its lines.
+    const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400];
+
+    function step(longest) {
+        return STEPS.find((each) => longest / each <= 4) || Math.ceil(longest / 4 / 86400) * 86400;
+    }
+
     const WORDS = {count, share, money, seconds};
     const AXIS = {count: (value) => (Number.isInteger(value) ? short(value) : ""), share, money, seconds};
 
@@ -127,6 +134,7 @@
                     borderColor: own,
                     borderDash: DASHES[place % DASHES.length],
                     borderWidth: 2,
+                    clip: 8,
                     pointRadius: spec.labels.length > 45 ? 0 : 3,
                     pointHoverRadius: 5,
                     pointStyle: POINTS[place % POINTS.length],
@@ -178,7 +186,10 @@
         }
         const names = {border: line, grid: {display: false}, ticks};
         if (spec.shape === "ranking") {
-            values.ticks.maxTicksLimit = 4;
+            values.ticks.maxTicksLimit = 5;
+            if (spec.unit === "seconds") {
+                values.ticks.stepSize = step(Math.max(...spec.series.flatMap((series) => series.values)));
+            }
             names.ticks = {...ticks, autoSkip: false, callback: (_value, place) => shortened(spec.labels[place])};
             return {x: values, y: names};
         }
@@ -219,7 +230,7 @@
                         onClick: () => {},
                         labels: {
                             boxWidth: 14, boxHeight: 14, color: color("fg"), padding: 14,
-                            usePointStyle: spec.shape === "lines", pointStyleWidth: 26,
+                            usePointStyle: spec.shape === "lines",
                         },
                     },
                     numbers: {color: color("fg"), words},
