@@ -332,5 +332,6 @@ class Page:
 def _waits(spread: durations.Spread) -> tuple[str, Any]:
     if spread.median is None or spread.p90 is None:
         return str(shown(Kind.SECONDS, None)), ""
-    within = duration(timedelta(seconds=spread.p90))
+    # Not broken between a number and its unit.
+    within = duration(timedelta(seconds=spread.p90)).replace(" ", "\N{NO-BREAK SPACE}")
     return duration(timedelta(seconds=spread.median)), _("median; 90 %% within %(time)s") % {"time": within}

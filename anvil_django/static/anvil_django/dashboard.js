@@ -92,7 +92,7 @@
             return color;
         }
         pen.strokeStyle = pen.fillStyle = gap;
-        pen.globalAlpha = 0.6;
+        pen.globalAlpha = 0.5;
         pen.lineWidth = 1.5;
         const lines = {
             up: [[0, 8, 8, 0], [-2, 2, 2, -2], [6, 10, 10, 6]],
@@ -229,7 +229,7 @@
                         align: "start",
                         onClick: () => {},
                         labels: {
-                            boxWidth: 14, boxHeight: 14, color: color("fg"), padding: 14,
+                            boxWidth: 14, boxHeight: spec.shape === "lines" ? 8 : 14, color: color("fg"), padding: 14,
                             usePointStyle: spec.shape === "lines",
                         },
                     },
