@@ -6,6 +6,7 @@ Nothing here decides anything about a run.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import sys
@@ -122,20 +123,22 @@ def preload() -> None:
     """Import what the first task and its model call need, which takes a second or two.
 
     Done by the process from which workers are forked: otherwise each new worker takes that time again, also
-    the one that goes on where a killed one stopped.
+    the one that goes on where a killed one stopped. What is loaded by then stays shared with them: Python's
+    garbage collector looks at it no more, and so does not write to its pages in every worker.
     """
     for module in (
         "anthropic.resources.messages",
         "django.db.models.sql.compiler",
         "django_q.brokers.orm",
         "django_q.tasks",
-        "genai_prices",
+        "genai_prices.data",
     ):
         importlib.import_module(module)
     try:
         get_settings().client_factory()
     except Exception as exc:  # noqa: BLE001 (the first model call says so, on the run, where it is seen)
         logger.warning("ANVIL['CLIENT'] could not be imported: %s", type(exc).__name__)
+    gc.freeze()
 
 
 def is_inline() -> bool:
