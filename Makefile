@@ -118,6 +118,15 @@ bench-docs: $(VENV)/.bench-ready ## Write the last measurement into docs/perform
 screenshots: $(VENV)/.browser-ready ## Take the pictures of the docs anew
 	ANVIL_BROWSER_REQUIRED=1 ANVIL_SCREENSHOTS=docs/screenshots $(PY) -m pytest tests/browser
 
+.PHONY: docs
+docs: $(VENV)/.docs-ready ## Build the documentation into build/docs; any warning and any dead link is an error
+	$(PY) -m sphinx --builder html --doctree-dir build/doctrees --fail-on-warning --keep-going --quiet docs build/docs
+	$(PY) -m tests.docs.links build/docs
+
+.PHONY: docs-write
+docs-write: $(VENV)/.test-ready ## Write anew what the docs take from the code: settings, commands, errors, states
+	$(PY) -m tests.docs
+
 .PHONY: lint
 lint: $(VENV)/.dev-ready ## Check style and formatting
 	$(PY) -m ruff check
@@ -181,6 +190,11 @@ $(VENV)/.browser-ready: $(VENV)/.package-ready
 $(VENV)/.fuzz-ready: $(VENV)/.test-ready
 	@echo "Installing what the API is fuzzed with"
 	@$(PIP) install --group fuzz
+	@touch $@
+
+$(VENV)/.docs-ready: $(VENV)/.test-ready
+	@echo "Installing what builds the documentation"
+	@$(PIP) install --group docs
 	@touch $@
 
 $(VENV)/.bench-ready: $(VENV)/.test-ready
