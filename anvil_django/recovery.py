@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from django.db import transaction
+from django.db import connections, transaction
 from django.db.models import F, Q
 
 from . import queue
@@ -16,9 +16,10 @@ from .leases import is_dead, is_here
 from .models import Run
 from .states import RunStatus
 from .stores import slices, sweep
-from .stores.database_time import database_now
+from .stores.database_time import Now, database_now
 from .stores.decisions import queue_if_decided, queued_values
 from .stores.django import DjangoStateStore
+from .stores.statements import update
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +124,15 @@ def _interrupted(
             found = sweep.look(alias, [why], run_id=run_id, agent=agent, after=found[-1].run.pk)
 
 
+def _as_read(run: Run, *names: str) -> dict[str, object]:
+    """What its row holds while nobody has moved it; token and revision guard all that is not named."""
+    return {name: getattr(run, name) for name in ("id", "status", "token", "revision", *names)}
+
+
 def _put_back(run: Run) -> bool:
     """Queue one interrupted run and tell the queue; False if it moved on meanwhile."""
     alias = DjangoStateStore().alias
-    same = Run.objects.using(alias).filter(
-        pk=run.pk, status=run.status, token=run.token, revision=run.revision
-    )
+    same = Run.objects.using(alias).filter(**_as_read(run))
     with transaction.atomic(using=alias):
         if run.status == str(RunStatus.RUNNING) and run.recoveries > get_settings().max_recoveries:
             # Whoever takes such a run fails it, but dies or gives up before it comes to that.
@@ -149,18 +153,20 @@ def _put_back(run: Run) -> bool:
         if run.status == str(RunStatus.RUNNING):
             # Under the token that was seen: a worker that has taken it since keeps it. The lease may have
             # been renewed by a worker that was only slow.
-            moved = same.filter(lease_owner=run.lease_owner, lease_until=run.lease_until).update(
-                status=str(RunStatus.QUEUED),
-                recoveries=F("recoveries") + 1,
-                lease_owner="",
-                lease_until=None,
-                error=INTERRUPTED,
-                ticket_at=database_now(),
-            )
+            values = {
+                "status": str(RunStatus.QUEUED),
+                "recoveries": run.recoveries + 1,
+                "lease_owner": "",
+                "lease_until": None,
+                "error": INTERRUPTED,
+                "ticket_at": Now(),
+            }
+            moved = update(connections[alias], Run, values, held=_as_read(run, "lease_owner", "lease_until"))
             if moved:
                 slices.lose(run, alias)
         elif run.status == str(RunStatus.QUEUED):
-            moved = same.filter(ticket_at=run.ticket_at).update(ticket_at=database_now())
+            held = _as_read(run, "ticket_at")
+            moved = update(connections[alias], Run, {"ticket_at": Now()}, held=held)
         elif run.status == str(RunStatus.SUSPENDED):
             moved = queue_if_decided(run.pk, alias, sources=[RunStatus.SUSPENDED])
         else:

@@ -93,7 +93,7 @@ class DjangoStateStore(StateStore):
                     digest=exactjson.digest(checkpoint.agent, prefix),
                     defaults={"agent": checkpoint.agent, "prefix": prefix},
                 )
-                run = self._runs().create(
+                run: Run = self._runs().create(
                     **values,
                     run_id=checkpoint.run_id,
                     token=checkpoint.token,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import connections
 from django.db.models import F, Value
 from django.db.models.functions import Greatest
 
@@ -16,8 +17,9 @@ from ..conf import get_settings
 from ..leases import Lease
 from ..models import Run, Slice
 from ..states import SliceEnd
-from .database_time import database_now
+from .database_time import Now, database_now
 from .rows import run_values
+from .statements import insert
 
 
 def begin(run: Run, alias: str, *, rested: bool = False) -> None:
@@ -36,14 +38,17 @@ def begin(run: Run, alias: str, *, rested: bool = False) -> None:
         last = Slice.objects.using(alias).filter(run_id=run.pk).order_by("-token").first()
         recovered = last is not None and last.ended_as in list(SliceEnd)
         since = _latest(since, last.ended_at if last is not None and recovered else None)
-    Slice.objects.using(alias).create(
-        run_id=run.pk,
-        token=run.token,
-        owner=run.lease_owner,
-        waited_since=database_now() if rested else since,
-        claimed_at=database_now(),
-        recovered=recovered,
-    )
+    values = {
+        "run_id": run.pk,
+        "token": run.token,
+        "owner": run.lease_owner,
+        "waited_since": Now() if rested else since,
+        "claimed_at": Now(),
+        "ended_at": None,
+        **dict.fromkeys(("ended_as", "error_code", "error"), ""),
+        "recovered": recovered,
+    }
+    insert(connections[alias], Slice, values)
 
 
 def end(checkpoint: AgentCheckpoint, token: int, alias: str) -> None:

@@ -1,4 +1,5 @@
-"""The statements of a save: the run's row under its conditions, and the rows that are new or changed.
+"""Statements that write: those of a save, with the run's row under its conditions and what is new or changed,
+and plain ones for single rows.
 
 Written out here rather than built by the ORM each time, which takes several times as long as the database
 does with them. Tables, columns and the form of every value are those of the models. On PostgreSQL a save
@@ -121,6 +122,20 @@ class Changes:
         return [(f"({sql}) = %s", parameters)]
 
 
+def insert(connection: Any, model: type[models.Model], values: Values) -> None:
+    """Add one row, all of whose columns but the key are given."""
+    with connection.cursor() as cursor:
+        for statement in _Insert(connection, model, [values]).alone():
+            cursor.execute(*statement)
+
+
+def update(connection: Any, model: type[models.Model], values: Values, *, held: Values) -> int:
+    """Change the rows that hold ``held``; how many there were."""
+    with connection.cursor() as cursor:
+        cursor.execute(*_Update(connection, model, values, held).alone())
+        return int(cursor.rowcount)
+
+
 def _preparing_cursor(connection: Any) -> Any:
     """A cursor whose statements the server keeps prepared, where the site's OPTIONS allow that.
 
@@ -167,7 +182,7 @@ class _Shape:
     @cached_property
     def conditions(self) -> str:
         """For WHERE."""
-        return " AND ".join(self.equations)
+        return " AND ".join(equation.replace(" = NULL", " IS NULL") for equation in self.equations)
 
     def parameters(self, values: Values, connection: Any) -> list[Any]:
         """Those of one row."""
