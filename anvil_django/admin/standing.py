@@ -35,6 +35,17 @@ ADVICE = {
     RunStatus.FAILED: gettext_lazy("Mend what stopped it; then retry it from its last stored step."),
 }
 
+ENDINGS = {
+    "end_turn": gettext_lazy("The agent has finished."),
+    "stop_sequence": gettext_lazy("The agent has finished."),
+    "refusal": gettext_lazy("The model refused to go on."),
+    "max_iterations": gettext_lazy("It has used all iterations that it may."),
+    "max_cost": gettext_lazy("It has cost as much as it may."),
+    "max_tokens_total": gettext_lazy("It has used all tokens that it may."),
+    "max_seconds": gettext_lazy("It was active for as long as it may be."),
+}
+"""What the stop reasons mean; others are shown as they are."""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -61,6 +72,7 @@ class Standing:
 
     status: str
     label: str
+    agent: SafeString
     asked_for: str
     """What somebody has asked of whoever advances the run."""
     why: SafeString
@@ -76,8 +88,9 @@ def read(run: Run, user: Any, site_name: str) -> Standing:
     return Standing(
         status=run.status,
         label=run.get_status_display(),
+        agent=visible(run.agent),
         asked_for=_asked_for(run),
-        why=visible(run.why or run.stop_reason, SENTENCE_LIMIT),
+        why=visible(run.why or str(ENDINGS.get(run.stop_reason, run.stop_reason)), SENTENCE_LIMIT),
         advice=_advice(run),
         questions=_questions(run, user, site_name) if run.status == RunStatus.SUSPENDED else [],
         facts=_facts(run),
@@ -129,13 +142,12 @@ def _questions(run: Run, user: Any, site_name: str) -> list[Question]:
 
 
 def _facts(run: Run) -> list[tuple[Any, Any]]:
-    used = Usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens)
+    usage = Usage(run.input_tokens, run.output_tokens, run.cache_read_tokens, run.cache_write_tokens)
     facts = [
-        (_("Agent"), visible(run.agent)),
-        (_("Started by"), visible(run.user_name) or _("nobody who was logged in")),
+        (_("Started by"), visible(run.user_name) or "–"),
         (_("Started"), _moment(run.created_at)),
-        *((label, value) for label, value in cases.uses(run) if label != _("Active seconds")),
-        (_("In detail"), tokens(used)),
+        *cases.uses(run),
+        (_("Tokens in and out"), tokens(usage)),
     ]
     if run.attempt:
         facts.append((_("Failed attempts in a row"), run.attempt))

@@ -50,6 +50,8 @@ class Segment:
     """Whether it is drawn shorter than it was."""
     covered: float
     """Percent of the width of its spans alone."""
+    widest: float
+    """Percent of the width of the span that gave it its kind."""
 
     @property
     def x(self) -> str:
@@ -184,10 +186,12 @@ def _segments(spans: Sequence[Span], scale: _Scale) -> list[Segment]:
         is_cut = scale.longest is not None and span.kind not in WORK and span.duration > scale.longest
         last = found[-1] if found else None
         if last is not None and begin - last.end < RESOLUTION and end - last.begin < WIDEST:
+            if end - begin > last.widest:
+                last.kind, last.widest = span.kind, end - begin
             last.end = max(last.end, end)
             last.spans.append(span)
             last.covered += end - begin
             last.is_cut = last.is_cut or is_cut
         else:
-            found.append(Segment(span.kind, begin, end, [span], is_cut, end - begin))
+            found.append(Segment(span.kind, begin, end, [span], is_cut, end - begin, end - begin))
     return found

@@ -16,9 +16,11 @@ def at(seconds: float) -> datetime:
     return BEGAN + timedelta(seconds=seconds)
 
 
-def long_run(steps: int, *, text: str = "Step", tool: str = "mail", **values: Any) -> Run:
+def long_run(
+    steps: int, *, agent: str = "teller", text: str = "Step", tool: str = "mail", **values: Any
+) -> Run:
     """A run of so many iterations with one call each, four seconds apart; the last one ends it."""
-    run = start_run("teller", "Pay all bills.", run_id=values.pop("run_id", f"long-{steps}"))
+    run = start_run(agent, "Pay all bills.", run_id=values.pop("run_id", f"long-{steps}"))
     runs.pause(run.run_id)
     Message.objects.bulk_create(
         Message(

@@ -68,7 +68,7 @@ def steer(client: Client, run: Run, action: str, **data: Any) -> Any:
 def test_a_failed_run_says_why_and_what_to_do(client: Client) -> None:
     run = long_run(2, status="failed", stop_reason="", error_code="refused", error="The key was revoked.")
     said = text_of(page(client, run))
-    assert "Failed long-2 The key was revoked." in said
+    assert "Failed teller The key was revoked." in said
     assert "then retry it from its last stored step" in said
 
 
@@ -157,7 +157,7 @@ def test_a_long_wait_does_not_hide_the_work(client: Client) -> None:
     Run.objects.filter(pk=run.pk).update(created_at=at(-86_400))
     Slice.objects.update(waited_since=at(-86_400))
     html = page(client, run)
-    assert "Waits marked ⫽ are drawn shorter than they were." in html
+    assert "Waits marked // are drawn shorter than they were." in html
     widths = [float(w) for w in re.findall(r'anvil-bar-model" x="[\d.]+%" y="\d+" width="([\d.]+)%"', html)]
     assert min(widths) > 15
     assert "Waiting for a worker 1 d 0 h" in text_of(html)

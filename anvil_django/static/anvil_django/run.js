@@ -12,6 +12,8 @@
 
     const root = document.getElementById("anvil-run");
     const told = document.getElementById("anvil-told");
+    const hint = document.getElementById("anvil-live");
+    const usual = hint?.textContent;
     /** What each part looked like when it came from the server, before anybody touched it. */
     const sources = new Map();
     let timer = null;
@@ -96,6 +98,8 @@
 
     const next = () => {
         clearTimeout(timer);
+        hint.hidden = finished();
+        hint.textContent = failures > 1 ? hint.dataset.broken : usual;
         if (!finished()) {
             const wait = document.hidden ? HIDDEN : EVERY;
             timer = setTimeout(tick, Math.min(wait * 2 ** failures, MOST));
