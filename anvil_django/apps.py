@@ -17,11 +17,12 @@ class AnvilConfig(AppConfig):
     def ready(self) -> None:
         from django.utils.module_loading import autodiscover_modules
 
-        from . import checks, notifications, queue  # noqa: F401 (checks register themselves)
+        from . import checks, notifications, queue, telemetry  # noqa: F401 (checks register themselves)
 
         autodiscover_modules("agents")
         queue.connect(self)
         notifications.connect()
+        telemetry.connect()
         if "ANVIL_KILL_AT" in os.environ:
             _arm_kill_points()
 

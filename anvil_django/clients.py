@@ -28,7 +28,11 @@ def default_client() -> anthropic.Anthropic:
     seconds = get_settings().request_timeout
     # An answer may take its time to begin; a connection that takes this long will not come.
     timeout = anthropic.Timeout(seconds, connect=min(seconds, 10.0))
-    return anthropic.Anthropic(max_retries=0, timeout=timeout)
+    # Its own span of a call would count the same tokens a second time. Older SDKs have none.
+    quiet: dict[str, Any] = {}
+    if get_settings().telemetry and hasattr(anthropic.Anthropic, "open_telemetry"):
+        quiet = {"open_telemetry": False}
+    return anthropic.Anthropic(max_retries=0, timeout=timeout, **quiet)
 
 
 _lock = threading.Lock()

@@ -112,6 +112,10 @@ class Settings:
     A name is found among the words of a key, whatever their case: "token" is found in ``accessToken``, not in
     ``tokens``; a star is any part of a word.
     """
+    telemetry: bool = False
+    """Tell OpenTelemetry what runs do: spans and metrics. Takes ``pip install anvil-django[otel]``."""
+    telemetry_content: bool = False
+    """Also what models, people and tools say, with the same things hidden as in the admin."""
     throttle_start: str | None = None
     """How often one person may start, fork or go on with runs over the REST API: "60/min"; None: no limit."""
     throttle_decide: str | None = None

@@ -31,6 +31,7 @@ from .stores.base import (
     StateStore,
     TransactionCutOffError,
 )
+from .telemetry import watch
 from .tool_results import cut, failed
 from .tools import InvalidToolInput, ToolContext, ToolOutcome
 
@@ -69,6 +70,7 @@ class Effects(ABC):
         self._client, self._load_user, self._should_stop = client, load_user, should_stop
         self._waits_in_process = waits_in_process
         self._settings: Settings = get_settings()
+        self._watch = watch(self._settings)
         self._reader = AnswerReader(agent, self._context)
         self._used_ids = history.call_ids(checkpoint.messages)
         self._heartbeat = Heartbeat(store, lease, self._settings.heartbeat_seconds)
@@ -127,7 +129,8 @@ class Effects(ABC):
             request = build_request(prefix, checkpoint.messages, container=_container_id(checkpoint))
             client = get_client() if self._client is None else self._client
             reach("model.before")
-            answer = yield from stream_answer(client, request, should_stop=self._abort_model_call)
+            deltas = stream_answer(client, request, should_stop=self._abort_model_call)
+            answer = yield from self._watch.chat(checkpoint, request, deltas)
         except ModelCallStopped:
             self._check_lease()
             self._dirty = True  # The next save finds the request.
@@ -190,7 +193,10 @@ class Effects(ABC):
             arguments = tool.validate(call.arguments)
         except InvalidToolInput as exc:  # They fitted a moment ago: a validator of the site's own may change.
             return ToolOutcome(kind="failed", content=exc.message)
-        return tool.run(arguments, self._context(call), result_limit=self._settings.result_limit)
+        with self._watch.tool(call, tool) as tell:
+            outcome = tool.run(arguments, self._context(call), result_limit=self._settings.result_limit)
+            tell(outcome)
+        return outcome
 
     def _run_atomic(self, call: ToolCall) -> ToolCall:
         """The tool's own writes and its result in one commit, or neither; the call as it is after that."""

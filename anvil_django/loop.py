@@ -50,7 +50,7 @@ class Loop(Effects):
         try:
             with self._heartbeat:
                 reach("run.claimed")
-                yield from self._advance()
+                yield from self._watch.slice(lambda: self.checkpoint, self._advance())
         except GeneratorExit:
             self._abandon()
             raise

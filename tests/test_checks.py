@@ -96,6 +96,20 @@ def test_functions_that_cannot_be_called(settings: Any, path: str, why: str) -> 
     ]
 
 
+def test_telemetry_without_opentelemetry(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.ANVIL = {"TELEMETRY": True}
+    assert found("E013") == []
+    monkeypatch.setattr("anvil_django.checks.settings.find_spec", lambda name: None)
+
+    assert found("E013") == [
+        error(
+            "E013",
+            "ANVIL['TELEMETRY'] is on, and OpenTelemetry is not installed: nothing is told.",
+            "Install anvil-django[otel] and an SDK with an exporter, or take the key out.",
+        )
+    ]
+
+
 def test_a_lease_that_does_not_outlive_a_late_renewal(settings: Any) -> None:
     settings.ANVIL = {"LEASE_SECONDS": 20, "HEARTBEAT_SECONDS": 10}
     assert found("E008") == [

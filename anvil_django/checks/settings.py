@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 from django.conf import settings
@@ -74,6 +75,20 @@ def _why_not_callable(path: Any) -> str:
         return "" if callable(import_string(path)) else "is no function"
     except ImportError as exc:
         return f"cannot be imported ({exc})"
+
+
+@register(Tags.compatibility)
+def check_telemetry(**kwargs: Any) -> list[CheckMessage]:
+    """What is to be told can be told."""
+    if not has_settings() or not get_settings().telemetry or find_spec("opentelemetry"):
+        return []
+    return [
+        Error(
+            "ANVIL['TELEMETRY'] is on, and OpenTelemetry is not installed: nothing is told.",
+            hint="Install anvil-django[otel] and an SDK with an exporter, or take the key out.",
+            id="anvil_django.E013",
+        )
+    ]
 
 
 @register(Tags.compatibility)
