@@ -15,16 +15,14 @@ from math import ceil
 from statistics import median
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from django.db.models import Count, F, Max, Min, OuterRef, QuerySet, Subquery
+from django.db.models import Count, OuterRef, QuerySet, Subquery
 
 from .models import Approval, Slice, ToolCall
 from .states import ApprovalKind, ApprovalStatus, Outcome
-from .statistics import Scope, runs_of
+from .statistics import Scope
 
 SAMPLE = 5_000
 """Most rows that medians are taken of."""
-KEY = F("pk") + 0
-"""For the least and the greatest key: for the column itself PostgreSQL may look through all older runs."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,6 @@ def read_tools(scope: Scope) -> Sampled[ToolFigures]:
         .exclude(effect="limit")
         .annotate(last_claim=Subquery(claim.order_by("-token").values("claimed_at")[:1])),
         scope,
-        "run__agent",
         ("run_id", "seq", "name", "outcome", "created_at", "started_at", "finished_at", "last_claim"),
     )
     calls = [_Call(*row) for row in rows]
@@ -172,7 +169,7 @@ def _timed(calls: Sequence[_Call]) -> Iterable[tuple[_Call, float]]:
 def read_questions(scope: Scope) -> Sampled[QuestionFigures]:
     """What people were asked, the longest waits first by what nine of ten cases took."""
     rows, is_cut = _sample(
-        Approval.objects.all(), scope, "agent", ("kind", "tool", "status", "requested_at", "decided_at")
+        Approval.objects.all(), scope, ("kind", "tool", "status", "requested_at", "decided_at")
     )
     decided = (str(ApprovalStatus.APPROVED), str(ApprovalStatus.REJECTED))
     statuses: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
@@ -198,25 +195,13 @@ def read_questions(scope: Scope) -> Sampled[QuestionFigures]:
 
 def read_queue(scope: Scope) -> Sampled[None]:
     """How long runs that were due waited for a worker, each time they did."""
-    rows, is_cut = _sample(Slice.objects.all(), scope, "run__agent", ("waited_since", "claimed_at"))
+    rows, is_cut = _sample(Slice.objects.all(), scope, ("waited_since", "claimed_at"))
     return Sampled([], Spread.of((claimed - since).total_seconds() for since, claimed in rows), is_cut)
 
 
-def _sample(
-    table: QuerySet[Any], scope: Scope, agent: str, columns: Sequence[str]
-) -> tuple[list[tuple[Any, ...]], bool]:
+def _sample(table: QuerySet[Any], scope: Scope, columns: Sequence[str]) -> tuple[list[tuple[Any, ...]], bool]:
     """Rows of the latest runs, and whether there are more."""
-    keys = runs_of(Scope(scope.period)).aggregate(first=Min(KEY), last=Max(KEY))
-    rows = table.filter(
-        # The same runs twice: read in the order of their keys, it is the index of the table that is read.
-        run_id__gte=keys["first"] or 0,
-        run_id__lte=keys["last"] or 0,
-        run__created_at__gte=scope.period.begin,
-        run__created_at__lt=scope.period.end,
-    ).order_by("-run_id")
-    if scope.agent is not None:
-        rows = rows.filter(**{agent: scope.agent})
-    found = list(rows.values_list(*columns)[: SAMPLE + 1])
+    found = list(scope.related(table).order_by("-run_id").values_list(*columns)[: SAMPLE + 1])
     return found[:SAMPLE], len(found) > SAMPLE
 
 
@@ -226,7 +211,7 @@ def _sample(
 def read_recoveries(scope: Scope) -> list[RecoveryFigures]:
     """Recoveries by agent, the most first."""
     rows = (
-        Slice.objects.filter(recovered=True, run__in=runs_of(scope))
+        scope.related(Slice.objects.filter(recovered=True))
         .order_by()
         .values("run__agent")
         .annotate(recoveries=Count("pk"), runs=Count("run", distinct=True))
@@ -238,8 +223,7 @@ def read_recoveries(scope: Scope) -> list[RecoveryFigures]:
 def read_doubts(scope: Scope) -> list[DoubtFigures]:
     """Calls that were in doubt by tool, the most first."""
     rows = (
-        Approval.objects.having("kind", str(ApprovalKind.IN_DOUBT))
-        .filter(run__in=runs_of(scope))
+        scope.related(Approval.objects.filter(kind=str(ApprovalKind.IN_DOUBT)))
         .order_by()
         .values("tool", "status")
         .annotate(count=Count("pk"))

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from functools import cached_property
 from typing import Any
 
-from django.db.models import Count, F, Min, Q, QuerySet, Sum
+from django.db.models import Count, F, Max, Min, Q, QuerySet, Sum
 from django.db.models.functions import Coalesce, Greatest
 
 from .models import Approval, Run
@@ -34,6 +35,36 @@ class Scope:
     period: Period
     agent: str | None = None
     """Only those of this agent; None: of all."""
+
+    @property
+    def runs(self) -> QuerySet[Run]:
+        """Those that were created in the period, by the index of that time."""
+        found = self._created
+        return found if self.agent is None else found.filter(agent=self.agent)
+
+    @cached_property
+    def keys(self) -> tuple[int, int]:
+        """The least and the greatest key of the runs of the period, of any agent; (0, 0): none."""
+        # Not of the column itself, for which PostgreSQL may look through all older runs.
+        key = F("pk") + 0
+        found = self._created.aggregate(least=Min(key), greatest=Max(key))
+        return found["least"] or 0, found["greatest"] or 0
+
+    def related(self, rows: QuerySet[Any]) -> QuerySet[Any]:
+        """Those rows of a table that belong to the runs; the index that begins with the run is read."""
+        least, greatest = self.keys
+        found = rows.filter(
+            # The same runs twice: keys follow the time, but nothing says that they must.
+            run_id__gte=least,
+            run_id__lte=greatest,
+            run__created_at__gte=self.period.begin,
+            run__created_at__lt=self.period.end,
+        )
+        return found if self.agent is None else found.filter(run__agent=self.agent)
+
+    @property
+    def _created(self) -> QuerySet[Run]:
+        return Run.objects.filter(created_at__gte=self.period.begin, created_at__lt=self.period.end)
 
 
 @dataclass
@@ -119,17 +150,10 @@ class Now:
     in_doubt_since: datetime | None
 
 
-def runs_of(scope: Scope) -> QuerySet[Run]:
-    """The runs of the period, by the index of the time when they were created."""
-    found = Run.objects.filter(created_at__gte=scope.period.begin, created_at__lt=scope.period.end)
-    return found if scope.agent is None else found.filter(agent=scope.agent)
-
-
 def read_runs(scope: Scope) -> RunFigures:
     """Add up the runs of a period: one statement, which reads each of them once."""
     rows = (
-        runs_of(scope)
-        .annotate(place=scope.period.place_of("created_at"))
+        scope.runs.annotate(place=scope.period.place_of("created_at"))
         .order_by()
         .values("place", "agent", "status")
         .annotate(

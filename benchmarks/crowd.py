@@ -16,7 +16,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.models import Permission
 from django.db import connection, models
 
-from anvil_django.models import AgentVersion, Approval, Run, ToolCall
+from anvil_django.models import AgentVersion, Approval, Run, Slice, ToolCall
 
 WAITING = 300
 """About how many cases wait."""
@@ -60,6 +60,8 @@ class Crowd:
             status="done",
             stop_reason="end_turn",
         )
+        # Keys follow the time, as they do where rows were not imported.
+        Run.objects.filter(pk=first.pk).update(created_at=self.began)
         for agent in ("other", "retired"):
             AgentVersion.objects.create(agent=agent, digest=agent.ljust(64), prefix="{}")
         # An even number: the agent of those with an odd one asks nobody.
@@ -86,8 +88,10 @@ class Crowd:
             name="mail",
             input="{}",
             status="done",
+            outcome="returned",
             result='"done"',
             created_at=self.began,
+            finished_at=self.began,
         )
         # Of the agents that ask: the retired one, and worldly.
         run_of = (
@@ -130,7 +134,19 @@ class Crowd:
             decided_at=f"CASE WHEN {open_case} THEN NULL ELSE run.created_at END",
             requested_at="run.created_at",
         )
-        self._analyze(Run, ToolCall, Approval)
+        stretch = Slice.objects.create(
+            run=first, token=1, owner="host:1", waited_since=self.began, claimed_at=self.began
+        )
+        self._copy(
+            Slice,
+            f"{_quoted(Slice._meta.db_table)} original, {run_table} run "
+            f"WHERE original.id = {stretch.pk} AND run.id <> {first.pk} ORDER BY run.id",
+            run_id="run.id",
+            waited_since="run.created_at",
+            claimed_at="run.created_at",
+            recovered=f"CASE WHEN run.id % 100 = 0 THEN {_true()} ELSE {_false()} END",
+        )
+        self._analyze(Run, ToolCall, Approval, Slice)
 
     def _copy(self, model: type[models.Model], source: str, **own: str) -> None:
         """Insert a row for each of the source; columns that are not its ``own`` are those of ``original``."""
@@ -168,6 +184,14 @@ def person(name: str, *permissions: str) -> Any:
 
 def _quoted(name: str) -> str:
     return connection.ops.quote_name(name)
+
+
+def _true() -> str:
+    return "TRUE" if connection.vendor == "postgresql" else "1"
+
+
+def _false() -> str:
+    return "FALSE" if connection.vendor == "postgresql" else "0"
 
 
 def _joined(left: str, right: str) -> str:
