@@ -36,7 +36,7 @@ def test_a_sweep_that_finds_nothing_is_one_statement(django_assert_num_queries: 
 
 
 def test_a_run_is_started_in_nine_statements(django_assert_num_queries: Any) -> None:
-    """A look for the id, the version, the run, its message, the doorbell; two savepoints, set and released."""
+    """A look for the id, the version, the run, its message, the doorbell; two savepoints and their ends."""
     start("first")
     with registered_agent(), django_assert_num_queries(9):
         start_run("worldly", "Go.", run_id="r")
