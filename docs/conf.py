@@ -27,8 +27,6 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 nitpicky = True
-# A pattern in a table of contents is there for pages that may come.
-suppress_warnings = ["toc.empty_glob"]
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]

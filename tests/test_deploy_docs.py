@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from django.core.management import load_command_class
+from django.urls import resolve
 
 from anvil_django import health, supervisor
 from anvil_django.conf import Settings
@@ -81,3 +82,12 @@ def test_the_settings_for_pgbouncer_are_python() -> None:
     names: dict[str, Any] = {}
     exec(compile(block("pool_mode = transaction"), "deploy.md", "exec"), names)
     assert names["DATABASES"]["default"]["DISABLE_SERVER_SIDE_CURSORS"] is True
+
+
+@pytest.mark.parametrize(
+    ("place", "path"), [("urls.py", "/health/agents/"), ("urls.py, with django-health-check", "/health/")]
+)
+def test_the_health_pages_are_where_the_docs_say(place: str, path: str) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(BLOCKS[place], "deploy.md", "exec"), names)
+    assert resolve(path, urlconf=tuple(names["urlpatterns"])).func

@@ -73,7 +73,7 @@ def modules(page: str, *labels: str) -> Iterator[list[ModuleType]]:
         yield made
     finally:
         for name in set(sys.modules) - set(before):
-            if getattr(sys.modules[name], "__file__", "").startswith("docs:"):
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith("docs:"):
                 del sys.modules[name]
 
 

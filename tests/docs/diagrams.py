@@ -34,9 +34,9 @@ def drawn() -> dict[str, str]:
 
 
 def svg(title: str, width: int, height: int, parts: Iterator[str]) -> str:
+    size, label = f'width="{width}" height="{height}"', f'role="img" aria-label="{escape(title)}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{escape(title)}">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" {size} {label}>',
         "<!-- Written by `make docs-write`. -->",
         f"<title>{escape(title)}</title>",
         f"<style>{STYLE}</style>",

@@ -1,7 +1,7 @@
 """The parts of the documentation that come from the code: tables between markers, and diagrams.
 
-``make docs-write`` writes them into docs/; a test says when they are behind. A page marks the place of a table by
-``<!-- from the code: NAME -->`` and ``<!-- end -->``.
+``make docs-write`` writes them into docs/; a test says when they are behind. A page marks the place of a
+table by ``<!-- from the code: NAME -->`` and ``<!-- end -->``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pkgutil
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ UNITS |= {"result_limit": "characters", "input_limit": "characters", "request_ti
 UNITS |= {"approval_ttl": "seconds", "prices": "USD"}
 
 
+@cache
 def pages() -> dict[Path, str]:
     """Every file that holds something from the code, as it should be."""
     found = {path: filled(path.read_text()) for path in DOCS.rglob("*.md") if MARKED.search(path.read_text())}
@@ -53,7 +55,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def markdown(text: str | None) -> str:
     """A docstring's sentence in one line, with Markdown's code marks."""
-    return " ".join((text or "").split()).replace("``", "`")
+    return " ".join(str(text or "").split()).replace("``", "`")
 
 
 def documented_members(cls: type) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """``python -m tests.docs.links FOLDER``: do the links of the built pages lead somewhere?
 
-Links inside the site must, anchors included. Those to other sites cannot be followed without a network: their form
-is checked, and they are listed.
+Links inside the site must, anchors included. Those to other sites cannot be followed without a network:
+their form is checked, and they are listed.
 """
 
 from __future__ import annotations
