@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from . import history
 from .agents import Agent
 from .calls import ToolCall
@@ -23,6 +25,22 @@ from .tools import InvalidToolInput, Tool, ToolContext
 UNUSABLE_INPUT = (
     "The input of this call was not an object, or not one that can be stored as it is (nested too deeply, "
     "for example), so it was not run. Send an object that fits the schema."
+)
+
+
+# Stored with the run, for people.
+REFUSED = gettext_noop("The model refused to answer.")
+REFUSED_BECAUSE = gettext_noop("The model refused to answer: {said}")
+CUT_OFF = gettext_noop(
+    "The answer was cut off at max_tokens={room}; nothing of it was run. Raise max_tokens on the agent and "
+    "resume the run."
+)
+TOO_LONG = gettext_noop(
+    "The conversation no longer fits the model's context window; the cut-off answer was not used."
+)
+UNKNOWN_REASON = gettext_noop(
+    "The model stopped for a reason this version does not know ({reason}); nothing of the answer was run. "
+    "Upgrade anvil_django, then resume the run."
 )
 
 
@@ -176,27 +194,12 @@ def ask_for_more(checkpoint: AgentCheckpoint, agent: Agent, reached: str, used: 
 def _refusal_text(details: dict[str, Any] | None) -> str:
     details = details or {}
     parts = [str(details[key]) for key in ("category", "explanation") if details.get(key)]
-    return "The model refused to answer" + (f": {': '.join(parts)}" if parts else ".")
+    return REFUSED_BECAUSE.format(said=": ".join(parts)) if parts else REFUSED
 
 
 def _failure(reason: str, room: int) -> tuple[str, str]:
     if reason == "max_tokens":
-        return (
-            "max_tokens",
-            (
-                f"The answer was cut off at max_tokens={room}; nothing of it was run. "
-                "Raise max_tokens on the agent and resume the run."
-            ),
-        )
+        return "max_tokens", CUT_OFF.format(room=room)
     if reason == "model_context_window_exceeded":
-        return (
-            "context_window",
-            "The conversation no longer fits the model's context window; the cut-off answer was not used.",
-        )
-    return (
-        "unknown_stop_reason",
-        (
-            f"The model stopped for a reason this version does not know ({reason!r}); nothing of the answer "
-            "was run. Upgrade anvil_django, then resume the run."
-        ),
-    )
+        return "context_window", TOO_LONG
+    return "unknown_stop_reason", UNKNOWN_REASON.format(reason=repr(reason))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext_noop
+
 from . import history
 from .calls import ToolCall
 from .checkpoint import AgentCheckpoint
@@ -9,8 +11,13 @@ from .states import CallStatus, Outcome, RunStatus
 from .steps import CANCELLED, CANCELLED_UNKNOWN
 from .steps import PAUSED as TURN_PAUSED
 
-SLICE_OVER = "Waits for a worker: its last one handed it back between two steps."
-PAUSED = "Paused by an operator. Resume it to go on."
+SLICE_OVER = gettext_noop("Waits for a worker: its last one handed it back between two steps.")
+PAUSED = gettext_noop("Paused by an operator. Resume it to go on.")
+ENDED = gettext_noop("Cancelled by a person.")
+POISON = gettext_noop(
+    "The worker died {recoveries} times in a row while advancing this run, before a step was finished (out "
+    "of memory, a crash in a tool, or a killed task?). Look at the worker's log, then resume."
+)
 
 
 def hand_back(checkpoint: AgentCheckpoint) -> None:
@@ -43,7 +50,7 @@ def cancel(checkpoint: AgentCheckpoint) -> None:
     close_paused_turn(checkpoint)
     close_question(checkpoint, CANCELLED)
     checkpoint.status, checkpoint.stop_reason = RunStatus.CANCELLED, "cancelled"
-    checkpoint.error_code, checkpoint.error = "", "Cancelled by a person."
+    checkpoint.error_code, checkpoint.error = "", ENDED
 
 
 def close_paused_turn(checkpoint: AgentCheckpoint) -> None:
@@ -82,8 +89,4 @@ def close_question(checkpoint: AgentCheckpoint, told: str) -> None:
 def fail_as_poison(checkpoint: AgentCheckpoint) -> None:
     """Stop a run that takes its workers down."""
     checkpoint.status, checkpoint.error_code = RunStatus.FAILED, "poison"
-    checkpoint.error = (
-        f"The worker died {checkpoint.recoveries} times in a row while advancing this run, before a step "
-        "was finished (out of memory, a crash in a tool, or a killed task?). "
-        "Look at the worker's log, then resume."
-    )
+    checkpoint.error = POISON.format(recoveries=checkpoint.recoveries)

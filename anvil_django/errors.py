@@ -1,7 +1,8 @@
 """Every error this package raises, under one root.
 
 The docstring of a class is its default sentence; ``code`` is stable and is what the REST API and the
-stored ``error_code`` of a run carry. Constructors take data, never finished text.
+stored ``error_code`` of a run carry. Constructors take data, never finished text. What a person meets is
+translated when it is raised, what only a developer meets stays English (docs/translations.md).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 
 class AnvilError(Exception):
@@ -18,11 +20,16 @@ class AnvilError(Exception):
     http_status: ClassVar[int] = 500
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip())
+        super().__init__(message or self._default())
 
     @property
     def message(self) -> str:
         return str(self.args[0])
+
+    @classmethod
+    def _default(cls) -> str:
+        sentence = (cls.__doc__ or "").strip()
+        return _(sentence) if sentence else ""  # gettext has the head of the catalog for "".
 
 
 class BadInputError(AnvilError):
@@ -39,20 +46,21 @@ class TooLargeError(BadInputError):
     http_status = 413
 
 
+UNKNOWN_AGENT = gettext_noop(
+    "No agent named %(name)r is registered (registered: %(known)s). Register it in an agents.py of an "
+    "installed app."
+)
+
+
 class UnknownAgentError(BadInputError):
     """No agent of that name is registered."""
 
     code = "unknown_agent"
 
     def __init__(self, name: str, known: list[str]) -> None:
-        listed = ", ".join(sorted(known)) or "none"
-        super().__init__(
-            _(
-                "No agent named %(name)r is registered (registered: %(known)s). "
-                "Register it in an agents.py of an installed app."
-            )
-            % {"name": name, "known": listed}
-        )
+        self.name, self.known = name, known
+        listed = ", ".join(sorted(known)) or _("none")
+        super().__init__(_(UNKNOWN_AGENT) % {"name": name, "known": listed})
 
 
 class AgentNotAllowedError(AnvilError):
@@ -118,6 +126,11 @@ class IdempotencyKeyReusedError(AnvilError):
         )
 
 
+def _status(status: str) -> str:
+    """The name of a status in the language of the reader; in English it is the status itself."""
+    return _(status) if status else ""
+
+
 class IllegalTransitionError(AnvilError):
     """The run is not in a state in which that can be done."""
 
@@ -126,7 +139,7 @@ class IllegalTransitionError(AnvilError):
 
     def __init__(self, run_id: str, status: str, wanted: str, *, until: str = "") -> None:
         self.run_id, self.status, self.wanted = run_id, status, wanted
-        said = {"run_id": run_id, "status": status, "wanted": wanted, "until": until}
+        said = {"run_id": run_id, "status": _status(status), "wanted": _status(wanted), "until": until}
         if until:
             sentence = _("Run %(run_id)r is %(status)s until %(until)s; it cannot become %(wanted)s.")
         else:
@@ -246,7 +259,7 @@ class AlreadyDecidedError(DecisionError):
 
     def __init__(self, what: str, status: str, by: str = "") -> None:
         self.status, self.by = status, by
-        said = {"what": what, "status": status, "by": by}
+        said = {"what": what, "status": _status(status), "by": by}
         if by:
             sentence = _("%(what)s is already %(status)s by %(by)s; nothing was changed.")
         else:
@@ -302,3 +315,14 @@ class ClaimedError(DecisionError):
             _("%(what)s is claimed by %(by)s, who is reading it. Ask them to release it, or wait.")
             % {"what": what, "by": by}
         )
+
+
+# For the catalogs, into which neither docstrings nor values of a status get by themselves: the default
+# sentences that people meet, and the one status whose label is another word.
+gettext_noop("The request cannot be used as it is.")
+gettext_noop("The request is larger than this site accepts.")
+gettext_noop("The decision cannot be taken.")
+gettext_noop("The time to decide this is over.")
+gettext_noop("You may not decide this.")
+gettext_noop("What was given with the decision does not fit the case.")
+gettext_noop("suspended")

@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+from django.utils.translation import gettext_noop as _
+
 from . import credentials
 from .errors import AnvilError
 
@@ -30,38 +32,67 @@ Kind = Literal["retry", "auth", "quota", "context", "thinking", "config", "fatal
 DETAIL_LIMIT = 500
 
 _SENTENCES = {
-    "overloaded": "The API is overloaded. Nothing to do: the call is tried again.",
-    "rate_limited": "The API's rate limit is reached. The call is tried again; if this goes on, run fewer "
-    "agents at once or ask for a higher limit.",
-    "server_error": "The API failed on its side. Nothing to do: the call is tried again.",
-    "connection": "The API could not be reached, or the connection broke. The call is tried again; if this "
-    "goes on, check the network, the proxy and the base URL of the client.",
-    "timeout": "The API did not answer in time. The call is tried again; if this goes on, raise "
-    "ANVIL['REQUEST_TIMEOUT'].",
-    "cut_stream": "The answer ended before it was complete. Nothing to do: the call is tried again.",
-    "bad_response": "The answer is not a message of the Messages API. The call is tried again; if this goes "
-    "on, check the base URL of the client and any proxy on the way.",
-    "bad_tool_json": "The model wrote arguments of a tool that are not valid JSON. Nothing to do: the call "
-    "is tried again.",
-    "answer_too_large": "The answer grew larger than can be stored, so it was broken off and nothing of it "
-    "was used. Lower max_tokens of the agent, or have its tools return less; then resume the run.",
-    "auth": "The API refused the credentials. Check the API key and what it may do, then resume the run.",
-    "quota": "The account may not spend more. Raise the limit or add credit, then resume the run.",
-    "context_window": "The conversation is too long for the model. Start a new run with less input, or use "
-    "a model with a larger context window.",
-    "thinking_mismatch": "The API says that the history before a thinking block has changed. Fork the run "
-    "from an earlier point, or start a new one.",
-    "not_configured": "The client of the API is not set up. Set ANTHROPIC_API_KEY, or ANVIL['CLIENT'] to a "
-    "function that makes a client, then resume the run.",
-    "unknown_model": "The API does not know what was asked for. Check the agent's model and the base URL of "
-    "the client, then start a new run.",
-    "request_refused": "The API refused the request, and would refuse it again. Correct the agent or its "
-    "input, then start a new run.",
-    "not_sendable": "The request cannot be sent as it is. Correct the agent's parameters or its input, then "
-    "start a new run.",
-    "unexpected": "The call failed in a way that is not known here. See where in the log of the worker, "
-    "then resume the run.",
+    "overloaded": _("The API is overloaded. Nothing to do: the call is tried again."),
+    "rate_limited": _(
+        "The API's rate limit is reached. The call is tried again; if this goes on, run fewer agents at "
+        "once or ask for a higher limit."
+    ),
+    "server_error": _("The API failed on its side. Nothing to do: the call is tried again."),
+    "connection": _(
+        "The API could not be reached, or the connection broke. The call is tried again; if this goes on, "
+        "check the network, the proxy and the base URL of the client."
+    ),
+    "timeout": _(
+        "The API did not answer in time. The call is tried again; if this goes on, raise "
+        "ANVIL['REQUEST_TIMEOUT']."
+    ),
+    "cut_stream": _("The answer ended before it was complete. Nothing to do: the call is tried again."),
+    "bad_response": _(
+        "The answer is not a message of the Messages API. The call is tried again; if this goes on, check "
+        "the base URL of the client and any proxy on the way."
+    ),
+    "bad_tool_json": _(
+        "The model wrote arguments of a tool that are not valid JSON. Nothing to do: the call is tried again."
+    ),
+    "answer_too_large": _(
+        "The answer grew larger than can be stored, so it was broken off and nothing of it was used. Lower "
+        "max_tokens of the agent, or have its tools return less; then resume the run."
+    ),
+    "auth": _("The API refused the credentials. Check the API key and what it may do, then resume the run."),
+    "quota": _("The account may not spend more. Raise the limit or add credit, then resume the run."),
+    "context_window": _(
+        "The conversation is too long for the model. Start a new run with less input, or use a model with "
+        "a larger context window."
+    ),
+    "thinking_mismatch": _(
+        "The API says that the history before a thinking block has changed. Fork the run from an earlier "
+        "point, or start a new one."
+    ),
+    "not_configured": _(
+        "The client of the API is not set up. Set ANTHROPIC_API_KEY, or ANVIL['CLIENT'] to a function that "
+        "makes a client, then resume the run."
+    ),
+    "unknown_model": _(
+        "The API does not know what was asked for. Check the agent's model and the base URL of the client, "
+        "then start a new run."
+    ),
+    "request_refused": _(
+        "The API refused the request, and would refuse it again. Correct the agent or its input, then "
+        "start a new run."
+    ),
+    "not_sendable": _(
+        "The request cannot be sent as it is. Correct the agent's parameters or its input, then start a "
+        "new run."
+    ),
+    "unexpected": _(
+        "The call failed in a way that is not known here. See where in the log of the worker, then resume "
+        "the run."
+    ),
 }
+FAILED = _("The call of the model failed.")
+SAID = _("{why} The API said: {detail}")
+CAUSE = _("{why} The cause: {detail}")
+FACTS = "{why} ({facts})"
 
 # The status that goes with an error's type. An error inside a stream arrives under HTTP status 200, so that
 # only its type tells what it is. https://docs.anthropic.com/en/api/errors
@@ -137,12 +168,12 @@ class ModelCallError(AnvilError):
         super().__init__(self._sentence())
 
     def _sentence(self) -> str:
-        sentence = _SENTENCES.get(self.code, "The call of the model failed.")
+        sentence = _SENTENCES.get(self.code, FAILED)
         facts = [f"HTTP {self.status}"] if self.status else []
         facts += [f"request {self.request_id}"] if self.request_id else []
         if self.detail:
-            sentence += f" The API said: {self.detail}" if self.status else f" The cause: {self.detail}"
-        return f"{sentence} ({', '.join(facts)})" if facts else sentence
+            sentence = (SAID if self.status else CAUSE).format(why=sentence, detail=self.detail)
+        return FACTS.format(why=sentence, facts=", ".join(facts)) if facts else sentence
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The default would call the constructor with the finished sentence.

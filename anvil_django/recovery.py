@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from django.db import connections, transaction
 from django.db.models import F, Q
+from django.utils.translation import gettext_noop
 
-from . import queue
+from . import queue, signals
 from .conf import get_settings
 from .errors import AnvilError
 from .leases import is_dead, is_here
@@ -23,8 +24,8 @@ from .stores.statements import update
 
 logger = logging.getLogger(__name__)
 
-INTERRUPTED = "Waits for a worker: its last one died or lost the connection."
-UNREADABLE = (
+INTERRUPTED = gettext_noop("Waits for a worker: its last one died or lost the connection.")
+UNREADABLE = gettext_noop(
     "The run was taken {recoveries} times in a row and given up each time before a step was begun. "
     "Look at the worker's log, then resume."
 )
@@ -149,6 +150,8 @@ def _put_back(run: Run) -> bool:
             )
             if moved:
                 slices.lose(run, alias)
+                run.refresh_from_db(using=alias)
+                signals.send_after_commit(signals.run_ended, using=alias, sender=Run, run=run)
             return bool(moved)
         if run.status == str(RunStatus.RUNNING):
             # Under the token that was seen: a worker that has taken it since keeps it. The lease may have

@@ -17,6 +17,7 @@ from typing import Any
 
 from django.utils.crypto import salted_hmac
 from django.utils.module_loading import import_string
+from django.utils.translation import gettext as _
 
 from . import exactjson
 from .conf import get_settings
@@ -250,8 +251,10 @@ def _restored(value: Any, originals: Mapping[str, Any], seen: frozenset[str]) ->
     if value in seen:
         return value  # The model itself wrote something that looks like one of our marks.
     raise UnfitDecisionError(
-        "A part of the arguments is hidden, and the mark in its place was changed or is not known here: "
-        "leave it exactly as it was shown to keep what it stands for, or write another value.",
+        _(
+            "A part of the arguments is hidden, and the mark in its place was changed or is not known here: "
+            "leave it exactly as it was shown to keep what it stands for, or write another value."
+        ),
         field="edited_input",
     )
 

@@ -14,6 +14,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop, override
 
 from . import endings, exactjson, history, queue
 from .agents import Agent, get_agent
@@ -61,10 +62,11 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-LEFT_ALONE = (
+LEFT_ALONE = gettext_noop(
     "Waits for a worker with a newer anvil_django: it was saved by one, and a worker that reads checkpoints "
     "up to version {known} left it alone."
 )
+THEN_RESUME = gettext_noop("{why} Then resume the run.")
 CANCEL_LOOKS = 10
 """How often a run that is to be cancelled may change hands between two looks at it."""
 AGENT_MISSING_RETRY = 30.0
@@ -247,13 +249,14 @@ def _without_agent(checkpoint: AgentCheckpoint, exc: UnknownAgentError) -> None:
     # During a rolling deploy another worker may know the agent, so it is offered again before an operator
     # has to look.
     checkpoint.attempt += 1
-    checkpoint.error_code, checkpoint.error = exc.code, exc.message
+    with override(None):  # What is stored is English, whatever the site speaks.
+        checkpoint.error_code, checkpoint.error = exc.code, UnknownAgentError(exc.name, exc.known).message
     if checkpoint.attempt < get_settings().max_model_attempts:
         checkpoint.status = RunStatus.QUEUED
         checkpoint.next_attempt_at = get_clock().now() + timedelta(seconds=AGENT_MISSING_RETRY)
     else:
         checkpoint.status = RunStatus.PAUSED
-        checkpoint.error = f"{exc.message} Then resume the run."
+        checkpoint.error = THEN_RESUME.format(why=checkpoint.error)
 
 
 class Slice:

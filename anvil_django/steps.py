@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from django.utils.translation import gettext_noop
+
 from .calls import ToolCall
 from .checkpoint import AgentCheckpoint
 from .states import ApprovalKind, CallStatus, Channel, Outcome, RunStatus
@@ -32,6 +34,15 @@ CANCELLED_UNKNOWN = (
     "The run was cancelled while this call was in progress. Whether it took effect is unknown."
 )
 EDITED = "Note: a reviewer changed the arguments of this call. It was run with: {arguments}"
+# So far for the model, whose language is the prompt's; from here for people.
+COST_UNKNOWN = gettext_noop(
+    "A price of this run (model {model}) is not known, so max_cost_usd cannot be kept. Add the model to "
+    "ANVIL['PRICES'] and resume the run; if it was billed before that, start a new one."
+)
+PAUSE_LIMIT = gettext_noop(
+    "The model paused its turn {pauses} times in a row. Resume the run to let it go on; a higher max_pauses "
+    "on the agent holds for new runs."
+)
 
 
 @dataclass(frozen=True)
@@ -200,9 +211,7 @@ def _model_step(checkpoint: AgentCheckpoint) -> Step:
         return Finish(
             RunStatus.FAILED,
             error_code="cost_unknown",
-            error=f"A price of this run (model {checkpoint.prefix['model']!r}) is not known, so "
-            "max_cost_usd cannot be kept. Add the model to ANVIL['PRICES'] and resume the run; if it was "
-            "billed before that, start a new one.",
+            error=COST_UNKNOWN.format(model=repr(checkpoint.prefix["model"])),
         )
     for reached, used, allowed in _uses(checkpoint):
         if allowed is not None and used >= allowed:
@@ -211,8 +220,7 @@ def _model_step(checkpoint: AgentCheckpoint) -> Step:
         return Finish(
             RunStatus.FAILED,
             error_code="pause_limit",
-            error=f"The model paused its turn {checkpoint.pauses} times in a row. "
-            "Resume the run to let it go on; a higher max_pauses on the agent holds for new runs.",
+            error=PAUSE_LIMIT.format(pauses=checkpoint.pauses),
         )
     return CallModel()
 

@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from ..models import Run, Slice
 from ..states import SliceEnd
 from .rendering import visible
+from .stored import shown
 
 MOST_NOTICES = 100
 SENTENCE_LIMIT = 1_000
@@ -42,7 +43,7 @@ def read(run: Run, since: datetime | None, to: datetime | None) -> list[Notice]:
 
 def _notice(row: Slice) -> Notice:
     assert row.ended_at is not None
-    what, why = _what(row), visible(row.error, SENTENCE_LIMIT)
+    what, why = _what(row), visible(shown(row.error), SENTENCE_LIMIT)
     return Notice(row.token, row.ended_at, what, why, visible(row.owner))
 
 

@@ -19,7 +19,7 @@ from ..limits import Limits
 from ..models import Approval, Message, Run
 from ..states import ApprovalKind, ApprovalStatus, Verdict
 from .diffs import diff
-from .rendering import CASE_LIMIT, block, pretty, pretty_json, summary, visible
+from .rendering import CASE_LIMIT, block, dollars, pretty, pretty_json, summary, visible
 
 LIMIT_LABELS = {
     "max_iterations": gettext_lazy("iterations"),
@@ -159,7 +159,7 @@ def progress_sentence(approval: Approval) -> str:
 
 def money(cost: Decimal | None) -> Any:
     """An amount of dollars; unknown where a price was not known."""
-    return gettext_lazy("unknown") if cost is None else f"${number_format(cost, decimal_pos=4)}"
+    return gettext_lazy("unknown") if cost is None else dollars(cost, 4)
 
 
 def spent(run: Run) -> SafeString:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from django.utils.formats import number_format
+from django.utils.formats import date_format, number_format
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
+from django.utils.translation import ngettext, pgettext
 
 from .. import exactjson
 
@@ -97,6 +99,16 @@ def duration(time: timedelta) -> str:
     if whole < DAY:
         return _("%(hours)d h %(minutes)d min") % {"hours": whole // HOUR, "minutes": whole % HOUR // MINUTE}
     return _("%(days)d d %(hours)d h") % {"days": whole // DAY, "hours": whole % DAY // HOUR}
+
+
+def dollars(amount: Decimal, places: int) -> str:
+    """US dollars, with that many decimal places."""
+    return _("$%(amount)s") % {"amount": number_format(amount, decimal_pos=places, force_grouping=True)}
+
+
+def moment(when: datetime) -> str:
+    """A moment of a run, to the second and without the year, which Django has no format for."""
+    return str(date_format(localtime(when) if is_aware(when) else when, pgettext("format", "M j, H:i:s")))
 
 
 def _cut(rest: int) -> SafeString:

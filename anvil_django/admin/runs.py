@@ -21,6 +21,7 @@ from .readonly import ReadOnlyMixin
 from .rendering import pretty, pretty_json, visible
 from .run_page import RunPageMixin
 from .steering import SENTENCE_LIMIT, SteeringMixin
+from .stored import shown
 
 
 class RunAdminMixin(DashboardMixin, LiveMixin, RunPageMixin, SteeringMixin, ReadOnlyMixin):
@@ -81,7 +82,7 @@ class RunAdminMixin(DashboardMixin, LiveMixin, RunPageMixin, SteeringMixin, Read
     @admin.display(description=_("why"))
     def why(self, run: Run) -> Any:
         """Why it waits or ended."""
-        return self.or_empty(visible(run.error or run.stop_reason, SENTENCE_LIMIT))
+        return self.or_empty(visible(shown(run.error) or run.stop_reason, SENTENCE_LIMIT))
 
     @admin.display(description=_("started by"), ordering="user_name")
     def started_by(self, run: Run) -> Any:

@@ -23,6 +23,7 @@ from . import cases
 from .conversation import tokens
 from .rendering import visible
 from .steering import SENTENCE_LIMIT
+from .stored import shown
 
 MOST_QUESTIONS = 5
 MOST_FORKS = 5
@@ -90,7 +91,7 @@ def read(run: Run, user: Any, site_name: str) -> Standing:
         label=run.get_status_display(),
         agent=visible(run.agent),
         asked_for=_asked_for(run),
-        why=visible(run.why or str(ENDINGS.get(run.stop_reason, run.stop_reason)), SENTENCE_LIMIT),
+        why=visible(shown(run.why) or str(ENDINGS.get(run.stop_reason, run.stop_reason)), SENTENCE_LIMIT),
         advice=_advice(run),
         questions=_questions(run, user, site_name) if run.status == RunStatus.SUSPENDED else [],
         facts=_facts(run),

@@ -19,7 +19,7 @@ from django.utils.html import escape, strip_tags
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from .rendering import duration, visible
+from .rendering import dollars, duration, visible
 
 NAME_LIMIT = 100
 NOTHING = "–"
@@ -110,7 +110,7 @@ def _said(kind: Kind, value: Any) -> str:
 
 def money(cost: Decimal) -> str:
     """Dollars and cents; of less than a dollar more of it."""
-    return f"${number_format(cost, decimal_pos=2 if cost >= 1 or not cost else 4, force_grouping=True)}"
+    return dollars(cost, 2 if cost >= 1 or not cost else 4)
 
 
 def share(value: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.utils.translation import gettext as _
 from rest_framework import status
 from rest_framework.exceptions import NotFound
 from rest_framework.permissions import IsAuthenticated
@@ -36,4 +37,5 @@ class AgentViewSet(AnvilViewSet):
                 return Response(
                     AgentSerializer(agent, context=self.get_serializer_context()).data, status.HTTP_200_OK
                 )
-        raise NotFound(f"There is no agent {name!r} that you may start.", UnknownAgentError.code)
+        sentence = _("There is no agent %(name)r that you may start.") % {"name": name}
+        raise NotFound(sentence, UnknownAgentError.code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.utils.translation import gettext as _
 from rest_framework.permissions import BasePermission
 from rest_framework.request import Request
 from rest_framework.views import APIView
@@ -11,6 +12,7 @@ from rest_framework.views import APIView
 from .. import approvals
 from ..agents import START_PERMISSION
 from ..models import Run
+from ..models.run import CONTROL_PERMISSION
 
 STARTING = frozenset({"create", "fork"})
 STEERING = frozenset({"cancel", "pause", "resume", "retry", "say"})
@@ -21,13 +23,17 @@ class MayUseRuns(BasePermission):
 
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Whether the person may start runs, where that is asked."""
-        self.message = f"You need the permission {START_PERMISSION} to start runs."
+        self.message = _("You need the permission %(permission)s to start runs.") % {
+            "permission": START_PERMISSION
+        }
         starts = getattr(view, "action", None) in STARTING
         return not starts or request.user.has_perm(START_PERMISSION)
 
     def has_object_permission(self, request: Request, view: APIView, obj: Any) -> bool:
         """Whether the person may steer this run, where that is asked."""
-        self.message = "Only who started this run, or people with anvil_django.control_run, may steer it."
+        self.message = _("Only who started this run, or people with %(permission)s, may steer it.") % {
+            "permission": CONTROL_PERMISSION
+        }
         steers = getattr(view, "action", None) in STEERING
         return not steers or (isinstance(obj, Run) and obj.may_be_steered_by(request.user))
 
@@ -35,8 +41,10 @@ class MayUseRuns(BasePermission):
 class MaySeeApprovals(BasePermission):
     """Approvals are for reviewers and onlookers; whether one may decide is asked by ``approvals.py``."""
 
-    message = f"You need the permission {approvals.PERMISSION} or {approvals.VIEW_PERMISSION}."
-
     def has_permission(self, request: Request, view: APIView) -> bool:
         """Whether the person may see approvals."""
+        self.message = _("You need the permission %(one)s or %(other)s.") % {
+            "one": approvals.PERMISSION,
+            "other": approvals.VIEW_PERMISSION,
+        }
         return approvals.may_see(request.user)

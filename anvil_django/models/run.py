@@ -10,6 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
 
 from ..checkpoint import CHECKPOINT_VERSION
 from ..errors import NewerCheckpointError
@@ -30,8 +31,8 @@ STATUS_LABELS = {
 }
 
 WAITS_FOR = {
-    RunStatus.QUEUED: _("Waits for a worker."),
-    RunStatus.SUSPENDED: _("Waits for a person's decision."),
+    RunStatus.QUEUED: gettext_noop("Waits for a worker."),
+    RunStatus.SUSPENDED: gettext_noop("Waits for a person's decision."),
 }
 CONTROL_PERMISSION = "anvil_django.control_run"
 
@@ -215,11 +216,14 @@ class Run(models.Model):
 
     @property
     def why(self) -> str:
-        """Why it waits or how it ended: a sentence, or "" while it advances and where the status says all."""
+        """Why it waits or how it ended: a sentence, or "" while it advances and where the status says all.
+
+        In English, as it is stored; the admin shows it in the reader's language.
+        """
         # What an earlier worker wrote no longer holds while another one advances the run.
         if self.status == str(RunStatus.RUNNING):
             return ""
-        return self.error or str(WAITS_FOR.get(RunStatus(self.status), ""))
+        return self.error or WAITS_FOR.get(RunStatus(self.status), "")
 
     def check_readable(self) -> None:
         """Refuse to touch a run that a newer process has saved.

@@ -9,6 +9,7 @@ from typing import Any
 from django.db import router, transaction
 from django.db.models import Case, Exists, F, OuterRef, Q, When
 from django.db.models.functions import Least
+from django.utils.translation import gettext as _
 
 from .. import exactjson, signals
 from ..calls import Decision, ToolCall
@@ -215,8 +216,8 @@ def _why_not(approval: Approval, alias: str) -> DecisionError:
         if rows.filter(Q(expires_at=None) | Q(expires_at__gt=database_now())).exists():
             return ClaimedError(call_of(now.tool), now.claimed_name)
         return ApprovalExpiredError(
-            f"The time to decide about {now.tool!r} ended at {now.expires_at:%Y-%m-%d %H:%M} UTC; "
-            "it counts as a no."
+            _("The time to decide about %(tool)r ended at %(when)s UTC; it counts as a no.")
+            % {"tool": now.tool, "when": f"{now.expires_at:%Y-%m-%d %H:%M}"}
         )
     last = now.decisions.last()
     return AlreadyDecidedError(call_of(now.tool), now.status, last.reviewer if last else "")
