@@ -27,13 +27,15 @@ version = release = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 exclude_patterns = ["_build"]
 nitpicky = True
+default_role = "code"  # what stands in single backquotes in a docstring
 
 myst_heading_anchors = 3
 myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_typehints_format = "short"
+autodoc_typehints_format = "fully-qualified"
+maximum_signature_line_length = 88
 python_use_unqualified_type_names = True
 napoleon_numpy_docstring = False
 napoleon_attr_annotations = False

@@ -218,7 +218,7 @@ def _doorbell() -> Iterator[str]:
     yield box((400, 40), "queue", "end", 110)
     yield box((670, 130), "worker", "", 120)
     yield edge((187, 66), (270, 80), (323, 116))
-    yield text((262, 102), "1 commit")
+    yield text((232, 112), "1 commit")
     yield edge((187, 54), (270, 44), (342, 41))
     yield text((262, 38), "2 ring: a run id")
     yield edge((457, 41), (600, 40), (660, 110))

@@ -155,15 +155,14 @@ def _written(action: argparse.Action) -> str:
         return _placeholder(action)
     if action.nargs == 0:
         return ", ".join(action.option_strings)
-    value = action.metavar or (
-        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
-    )
-    return f"{', '.join(action.option_strings)} {value}"
+    return f"{', '.join(action.option_strings)} {action.metavar or action.dest.upper()}"
 
 
 def _help(action: argparse.Action) -> str:
     default = f"{action.default:g}" if isinstance(action.default, float) else action.default
-    return _sentence((action.help or "") % {**vars(action), "default": default})
+    said = _sentence((action.help or "") % {**vars(action), "default": default})
+    choices = ", ".join(f"`{choice}`" for choice in action.choices or ())
+    return f"{said}; one of {choices}" if choices else said
 
 
 def _sentence(text: str | None) -> str:
