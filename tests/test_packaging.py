@@ -1,5 +1,6 @@
 """What is built is what is in the tree: a template or a migration left out shows only on a user's machine."""
 
+import re
 import subprocess
 import sys
 import tarfile
@@ -8,6 +9,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from django.core.management import call_command
 
 import anvil_django
 
@@ -51,14 +53,39 @@ def test_wheel_holds_nothing_but_the_package(wheel):
     assert folders == {"anvil_django", f"anvil_django-{anvil_django.__version__}.dist-info"}
 
 
+def test_wheel_says_what_of_others_is_in_it(wheel):
+    folder = "anvil_django/static/anvil_django/vendor/chartjs"
+    script = wheel.read(f"{folder}/chart.umd.min.js").decode()
+    readme = wheel.read(f"{folder}/README.md").decode()
+    (version,) = re.findall(r"^/\*!\n \* Chart\.js v(\S+)$", script, re.MULTILINE)
+
+    assert readme.startswith(f"# Chart.js {version}\n")
+    assert f"Chart.js](https://www.chartjs.org) {version} (MIT)" in (ROOT / "docs/dashboard.md").read_text()
+    assert wheel.read(f"{folder}/LICENSE.md").startswith(b"The MIT License (MIT)")
+    # The source map is not shipped, and a storage that hashes names refuses a script that names it.
+    assert "sourceMappingURL" not in script
+
+
+def test_static_files_are_collected_by_a_storage_that_hashes_names(tmp_path, settings):
+    storage = {"BACKEND": "django.contrib.staticfiles.storage.ManifestStaticFilesStorage"}
+    settings.STORAGES = settings.STORAGES | {"staticfiles": storage}
+    settings.STATIC_ROOT = tmp_path
+
+    call_command("collectstatic", interactive=False, verbosity=0)
+
+    names = {path.name for path in (tmp_path / "anvil_django").rglob("*.js")}
+    assert {"dashboard.js", "chart.umd.min.js"} < names
+
+
 def test_wheel_metadata(wheel):
     info = f"anvil_django-{anvil_django.__version__}.dist-info"
     metadata = Parser().parsestr(wheel.read(f"{info}/METADATA").decode())
 
     assert metadata["Name"] == "anvil-django"
     assert metadata["Version"] == anvil_django.__version__
-    assert metadata["License-Expression"] == "BSD-3-Clause"
-    assert f"{info}/licenses/LICENSE" in wheel.namelist()
+    assert metadata["License-Expression"] == "BSD-3-Clause AND MIT"
+    vendored = "anvil_django/static/anvil_django/vendor/chartjs/LICENSE.md"
+    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/{vendored}"} <= set(wheel.namelist())
     assert "anvil_django.testing.pytest_plugin" in wheel.read(f"{info}/entry_points.txt").decode()
 
 

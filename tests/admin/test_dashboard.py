@@ -25,6 +25,7 @@ from anvil_django.models import Run
 from anvil_django.periods import between, last_days, last_hours
 from anvil_django.statistics import Scope
 from tests import past
+from tests.docs.blocks import find, names
 
 from .teller import HOSTILE, logged_in, person
 
@@ -503,3 +504,12 @@ def test_a_table_is_streamed_under_asgi(vera: Client) -> None:
 
 def test_nul_in_a_question_is_no_error(vera: Client) -> None:
     assert vera.get(f"{DASHBOARD}?agent=%00").status_code == 200
+
+
+def test_the_figures_are_there_for_code() -> None:
+    for days, status in ((1, "done"), (2, "failed"), (9, "done")):
+        of = past.run("clerk", timezone.now() - days * DAY, status, cost_usd=Decimal("0.5"))
+        past.call(of, f"tool-{days}", NOW, days)
+    past.run("other", timezone.now())
+    report = names(find("docs/dashboard.md", "operations/reports.py"))["last_week"]
+    assert report("clerk") == "1 of 2 succeeded for $1.00. Slowest: tool-2, tool-1."

@@ -38,6 +38,9 @@ RUN_BY = {
     "docs/concepts/one-idea.md": {
         "one_idea.py": "test_the_one_idea",
     },
+    "docs/dashboard.md": {
+        "operations/reports.py": "test_the_figures_are_there_for_code",
+    },
     "docs/deploy.md": {
         "urls.py": "test_the_health_pages_are_where_the_docs_say",
         "urls.py, with django-health-check": "test_the_health_pages_are_where_the_docs_say",
