@@ -129,7 +129,13 @@ class Effects(ABC):
             request = build_request(prefix, checkpoint.messages, container=_container_id(checkpoint))
             client = get_client() if self._client is None else self._client
             reach("model.before")
-            deltas = stream_answer(client, request, should_stop=self._abort_model_call)
+            deltas = stream_answer(
+                client,
+                request,
+                should_stop=self._abort_model_call,
+                attempt=checkpoint.attempt + 1,
+                run_id=checkpoint.run_id,
+            )
             answer = yield from self._watch.chat(checkpoint, request, deltas)
         except ModelCallStopped:
             self._check_lease()

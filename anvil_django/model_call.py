@@ -180,6 +180,7 @@ def stream_answer(
     *,
     should_stop: Callable[[], bool] | None = None,
     attempt: int = 1,
+    run_id: str = "",
 ) -> Generator[Delta, None, Answer]:
     """Make one call and yield its answer while it arrives.
 
@@ -190,6 +191,7 @@ def stream_answer(
         request: What ``build_request`` returned.
         should_stop: Asked before the call and at each event. What it raises comes out unchanged.
         attempt: Number of this attempt, for the log.
+        run_id: The run it is made for, for the log.
 
     Returns:
         The whole answer (the value of ``yield from``). Blocks are the API's own JSON; a ``tool_use`` in it
@@ -203,7 +205,7 @@ def stream_answer(
     if should_stop is not None and should_stop():
         raise ModelCallStopped
     try:
-        answer = yield from _stream(client, request, should_stop)
+        answer = yield from _stream(client, request, should_stop, run_id)
     except ModelCallError as error:
         logger.info(
             "Model call failed: model=%s request_id=%s attempt=%s kind=%s code=%s",
@@ -212,18 +214,25 @@ def stream_answer(
             attempt,
             error.kind,
             error.code,
+            extra={"run_id": run_id},
         )
         raise
-    logger.info("Model call answered: model=%s request_id=%s attempt=%s", model, answer.request_id, attempt)
+    logger.info(
+        "Model call answered: model=%s request_id=%s attempt=%s",
+        model,
+        answer.request_id,
+        attempt,
+        extra={"run_id": run_id},
+    )
     return answer
 
 
 def _stream(
-    client: Any, request: Mapping[str, Any], should_stop: Callable[[], bool] | None
+    client: Any, request: Mapping[str, Any], should_stop: Callable[[], bool] | None, run_id: str
 ) -> Generator[Delta, None, Answer]:
-    with _opened(client, request) as stream:
+    with _opened(client, request, run_id) as stream:
         arriving = _Arriving()
-        for event in _events(client, stream, arriving):
+        for event in _events(client, stream, arriving, run_id):
             if should_stop is not None and should_stop():
                 raise ModelCallStopped(_request_id(stream), _usage_so_far(stream))
             kind = getattr(event, "type", None)
@@ -231,28 +240,28 @@ def _stream(
                 yield TextDelta(event.text)
             elif kind == "thinking":
                 yield ThinkingDelta(event.thinking)
-        with _classified(client, stream):
+        with _classified(client, stream, run_id=run_id):
             answer = _read_answer(stream)
             if answer.stop_reason == "tool_use" and not arriving.whole_arguments:
                 raise ModelCallError("retry", "bad_tool_json")
             return answer
 
 
-def _events(client: Any, stream: Any, arriving: _Arriving) -> Iterator[Any]:
+def _events(client: Any, stream: Any, arriving: _Arriving, run_id: str) -> Iterator[Any]:
     """The events of the answer.
 
     A generator of its own, so that only the SDK's own steps run under ``_classified``: what a watcher or
     should_stop raises is not ours.
     """
-    with _classified(client, stream):
+    with _classified(client, stream, run_id=run_id):
         for event in stream:
             arriving.note(event)
             yield event
 
 
 @contextmanager
-def _opened(client: Any, request: Mapping[str, Any]) -> Iterator[Any]:
-    with _classified(client):
+def _opened(client: Any, request: Mapping[str, Any], run_id: str) -> Iterator[Any]:
+    with _classified(client, run_id=run_id):
         manager = client.messages.stream(**request)
         stream = manager.__enter__()
     try:
@@ -264,7 +273,7 @@ def _opened(client: Any, request: Mapping[str, Any]) -> Iterator[Any]:
 
 
 @contextmanager
-def _classified(client: Any, stream: Any = None) -> Iterator[None]:
+def _classified(client: Any, stream: Any = None, *, run_id: str) -> Iterator[None]:
     """Turn what the SDK raises into a ModelCallError that knows the request and what it used so far."""
     try:
         yield
@@ -277,7 +286,8 @@ def _classified(client: Any, stream: Any = None) -> Iterator[None]:
         found = classify(exc, answering=stream is not None, client=client)
         if found.code == "unexpected":
             # Where, but not what it says: that may hold a key, and so does not go with the error either.
-            logger.error("Model call failed with %s at %s", type(exc).__name__, _places(exc))
+            kind, places = type(exc).__name__, _places(exc)
+            logger.error("Model call failed with %s at %s", kind, places, extra={"run_id": run_id})
         raise _about(found, stream) from None
 
 

@@ -144,7 +144,11 @@ class Tool(Generic[P, R]):
         try:
             verdict = cast(Any, rule(copy.deepcopy(arguments), ctx))
         except Exception as exc:
-            logger.exception("The approval rule of tool %s failed; the call waits for a person", self.name)
+            logger.exception(
+                "The approval rule of tool %s failed; the call waits for a person",
+                self.name,
+                extra={"run_id": ctx.run_id},
+            )
             return Gate(True, f"The approval rule of {self.name} failed ({type(exc).__name__}).", failed=True)
         if verdict is False:
             return Gate(False)
@@ -187,8 +191,10 @@ class Tool(Generic[P, R]):
             except ApprovalRequiredError as exc:
                 requests.append(exc)
             except Exception as exc:
-                logger.info("Tool %s failed in call %s: %s", self.name, ctx.call_id, type(exc).__name__)
-                logger.debug("The failure of tool %s", self.name, exc_info=True)
+                about = {"run_id": ctx.run_id}
+                kind = type(exc).__name__
+                logger.info("Tool %s failed in call %s: %s", self.name, ctx.call_id, kind, extra=about)
+                logger.debug("The failure of tool %s", self.name, exc_info=True, extra=about)
                 outcome = tool_results.failed(exc, result_limit)
         if not requests:
             return outcome
