@@ -13,6 +13,7 @@ import inspect
 import pkgutil
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
@@ -175,7 +176,8 @@ def _sentence(text: str | None) -> str:
 def every_error() -> list[type[errors.AnvilError]]:
     for module in pkgutil.walk_packages(anvil_django.__path__, "anvil_django."):
         if not re.search(r"\.(testing|migrations)\b", module.name):
-            importlib.import_module(module.name)
+            with suppress(ImportError):  # Of what an extra brings, which need not be installed.
+                importlib.import_module(module.name)
 
     def below(cls: type[errors.AnvilError]) -> Iterator[type[errors.AnvilError]]:
         for child in cls.__subclasses__():

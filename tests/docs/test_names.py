@@ -93,6 +93,14 @@ def test_every_permission_exists() -> None:
     assert {(page, name) for page, name in named if name not in known} == set()
 
 
+def test_every_code_of_a_failed_run_is_in_the_code() -> None:
+    text = TEXTS[ROOT / "docs/reference/errors.md"]
+    source = "".join(path.read_text() for path in (ROOT / "anvil_django").rglob("*.py"))
+    codes = re.findall(r"^\| `([a-z_]+)` \|", text, re.MULTILINE)
+    assert len(codes) > 40
+    assert {code for code in codes if f'"{code}"' not in source} == set()
+
+
 def test_every_target_of_make_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {(page, name) for page, name in found(r"`make ([a-z-]+)`") if name not in targets} == set()
