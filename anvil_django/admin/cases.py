@@ -11,18 +11,18 @@ from django.utils.safestring import SafeString
 from django.utils.text import capfirst
 from django.utils.timezone import is_aware, localtime
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from .. import exactjson, history, redaction, reviewers
 from ..clock import get_clock
 from ..limits import Limits
 from ..models import Approval, Message, Run
-from ..states import ApprovalKind, ApprovalStatus, Verdict
+from ..states import ApprovalKind, ApprovalStatus, Channel, Verdict
 from .diffs import diff
 from .rendering import CASE_LIMIT, block, dollars, pretty, pretty_json, summary, visible
 
 LIMIT_LABELS = {
-    "max_iterations": gettext_lazy("iterations"),
+    "max_iterations": pgettext_lazy("run", "iterations"),
     "max_cost": gettext_lazy("cost in dollars"),
     "max_tokens_total": gettext_lazy("tokens"),
     "max_seconds": gettext_lazy("active seconds"),
@@ -226,6 +226,14 @@ def decisions(rows: list[Any], tool: str) -> SafeString | None:
     )
 
 
+CHANNEL_LABELS = {
+    str(Channel.ADMIN): pgettext_lazy("channel", "admin"),
+    str(Channel.API): pgettext_lazy("channel", "api"),
+    str(Channel.COMMAND): pgettext_lazy("channel", "command"),
+    str(Channel.CODE): pgettext_lazy("channel", "code"),
+    str(Channel.EXPIRY): pgettext_lazy("channel", "expiry"),
+}
+
 _SAID = {
     str(Verdict.HAPPENED): gettext_lazy("Said to have happened"),
     str(Verdict.NOT_HAPPENED): gettext_lazy("Said not to have happened"),
@@ -241,7 +249,7 @@ def decision(row: Any, tool: str) -> SafeString:
         verdict=_SAID.get(row.verdict) or capfirst(row.get_verdict_display()),
         reviewer=visible(row.reviewer),
         when=date_format(when, "DATETIME_FORMAT"),
-        channel=visible(row.channel),
+        channel=CHANNEL_LABELS.get(row.channel) or visible(row.channel),
     )
     edited = redaction.shown_json(tool, row.edited_input)
     extras = [

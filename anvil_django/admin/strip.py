@@ -16,6 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from ..timeline import WORK, Kind, Span
 
@@ -23,7 +24,7 @@ LANES: tuple[tuple[Any, tuple[Kind, ...]], ...] = (
     (_("Model"), (Kind.MODEL,)),
     (_("Tools"), (Kind.TOOL,)),
     (_("People"), (Kind.PERSON, Kind.PAUSED)),
-    (_("Workers"), (Kind.QUEUE, Kind.BACKOFF, Kind.DOWN)),
+    (pgettext_lazy("run", "Workers"), (Kind.QUEUE, Kind.BACKOFF, Kind.DOWN)),
 )
 """What each lane shows; the rest is left blank."""
 LANE_HEIGHT, BAR_HEIGHT, LOWEST = 24, 14, 4

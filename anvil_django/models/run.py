@@ -10,7 +10,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop, pgettext_lazy
 
 from ..checkpoint import CHECKPOINT_VERSION
 from ..errors import NewerCheckpointError
@@ -127,7 +127,7 @@ class Run(models.Model):
     error_code = models.CharField(_("error code"), max_length=64, blank=True)
     error = models.TextField(_("why"), blank=True, help_text=_("Why it waits or ended: a sentence."))
 
-    iterations = models.PositiveIntegerField(_("iterations"), default=0)
+    iterations = models.PositiveIntegerField(pgettext_lazy("run", "iterations"), default=0)
     input_tokens = models.PositiveBigIntegerField(_("input tokens"), default=0)
     output_tokens = models.PositiveBigIntegerField(_("output tokens"), default=0)
     cache_read_tokens = models.PositiveBigIntegerField(_("cache read tokens"), default=0)
