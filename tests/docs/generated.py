@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from django.apps import apps
 from django.core.management import load_command_class
 from django.core.management.base import BaseCommand
+from django.db.models import Field, Model
 
 import anvil_django
 from anvil_django import conf, errors, model_errors, states
@@ -255,7 +257,34 @@ def members_table(cls: type[Any]) -> str:
     return table(("Value", "Meaning"), [(f"`{member}`", meanings.get(member.name, "")) for member in cls])
 
 
+# Models.
+
+
+def models_section() -> str:
+    found = sorted(apps.get_app_config("anvil_django").get_models(), key=lambda model: model.__name__)
+    return "\n\n".join(part for model in found for part in _model(model))
+
+
+def _model(model: type[Model]) -> Iterator[str]:
+    yield f"## {model.__name__}\n\n{markdown((model.__doc__ or '').partition(chr(10) * 2)[0])}"
+    rows = [(f"`{field.name}`", _kind(field), _about(field)) for field in model._meta.fields]
+    yield table(("Field", "Kind", "Meaning"), rows)
+
+
+def _kind(field: Field[Any, Any]) -> str:
+    kind = f"`{field.get_internal_type()}`"
+    if field.related_model is not None and not isinstance(field.related_model, str):
+        kind += f" to `{field.related_model._meta.object_name}`"
+    return f"{kind} or null" if field.null else kind
+
+
+def _about(field: Field[Any, Any]) -> str:
+    label = "" if field.name == str(field.verbose_name).replace(" ", "_") else str(field.verbose_name)
+    return ". ".join(filter(None, (label, str(field.help_text).rstrip("."))))
+
+
 TABLES = {
+    "models": models_section,
     "settings": settings_table,
     "commands": commands_section,
     "errors": errors_table,
