@@ -367,7 +367,7 @@ def resume(run_id: str, *, by: str = "") -> Run:
             _note_who(run, by, alias)
         if queued or run.status == str(RunStatus.QUEUED):
             queue.ring(run_id, using=alias)
-    run.refresh_from_db()
+    run = get(run_id)  # Or it has been pruned meanwhile.
     if run.status == str(RunStatus.SUSPENDED):
         raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED), until=_("a person decides"))
     return run
@@ -386,7 +386,7 @@ def retry(run_id: str, *, by: str = "") -> Run:
     alias = DjangoStateStore().alias
     with transaction.atomic(using=alias):
         if not queue_if_decided(run.pk, alias, sources=[RunStatus.FAILED]):
-            raise IllegalTransitionError(run_id, run.status, str(RunStatus.QUEUED))
+            raise IllegalTransitionError(run_id, get(run_id).status, str(RunStatus.QUEUED))
         _note_who(run, by, alias)
         queue.ring(run_id, using=alias)
     run.refresh_from_db()

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from django.core.management import CommandError, call_command
 from django.db import connection, connections
+from django.db.models import ProtectedError
+from django.db.models.signals import pre_delete
 from django.test.utils import CaptureQueriesContext
 from django_q.models import OrmQ, Schedule
 
@@ -198,6 +200,26 @@ def test_agent_versions_that_no_run_uses_go_unless_one_may_be_starting(
     assert set(AgentVersion.objects.values_list("agent", flat=True)) == {"worldly", "young", "used"}
 
 
+def test_a_run_that_a_table_of_the_site_holds_stays_and_keeps_no_other(clock: FixedClock) -> None:
+    held = ended(clock, "held")
+    for run_id in ("a", "b"):
+        ended(clock, run_id)
+
+    def hold(instance: Run, **kwargs: Any) -> None:
+        if instance.pk == held.pk:
+            raise ProtectedError("An invoice is about it.", {instance})
+
+    pre_delete.connect(hold, sender=Run)
+    try:
+        out = prune("--older-than", "90d")
+    finally:
+        pre_delete.disconnect(hold, sender=Run)
+
+    assert (out.splitlines()[0], left()) == ("Deleted: 2 runs.", {"held"})
+    assert out.splitlines()[-1] == "Kept because other tables of this site hold them: 1."
+    assert Message.objects.filter(run=held).count() == 1
+
+
 # At the same time.
 
 
@@ -291,6 +313,44 @@ def test_a_dry_run_deletes_nothing_and_says_the_same(clock: FixedClock) -> None:
     assert answer == {"dry_run": True, "runs": 2, "rows": rows, **rest}
     assert left() == {"a", "b"}
     assert json.loads(prune("--older-than", "90d", "--json")) == {**answer, "dry_run": False}
+
+
+class Terminal(StringIO):
+    """A terminal, as far as a command can tell."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_shows_how_far_it_has_come(clock: FixedClock) -> None:
+    for run_id in "abc":
+        ended(clock, run_id)
+    err = Terminal()
+
+    call_command("anvil_prune", "--older-than", "90d", "--batch-size", "2", stdout=StringIO(), stderr=err)
+
+    shown = [line for line in err.getvalue().split("\r\x1b[K") if line]
+    assert shown == ["2 runs deleted", "3 runs deleted"]
+
+
+def test_ctrl_c_leaves_what_was_done_and_what_was_not(
+    clock: FixedClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run_id in "abc":
+        ended(clock, run_id)
+    batches = retention._batches
+
+    def interrupted(*args: Any) -> Iterator[list[int]]:
+        yield next(batches(*args))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(retention, "_batches", interrupted)
+    err = StringIO()
+    with pytest.raises(SystemExit) as left_by:
+        call_command("anvil_prune", "--older-than", "90d", "--batch-size", "2", stderr=err)
+
+    assert (left_by.value.code, left()) == (130, {"c"})
+    assert err.getvalue() == ("Stopped. The batches that were done are committed; repeat it for the rest.\n")
 
 
 def test_bad_input_is_refused() -> None:
