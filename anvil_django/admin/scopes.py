@@ -31,7 +31,9 @@ ISO = ["%Y-%m-%d"]
 class ScopeForm(forms.Form):
     """Which runs the figures are of. Dates win over a period that is counted from now."""
 
-    period = forms.ChoiceField(choices=list(LABELS.items()), required=False, widget=forms.HiddenInput)
+    period = forms.ChoiceField(
+        label=gettext_lazy("Period"), choices=list(LABELS.items()), required=False, widget=forms.HiddenInput
+    )
     agent = forms.ChoiceField(label=gettext_lazy("Agent"), required=False)
     since = forms.DateField(
         label=gettext_lazy("From"), required=False, localize=False, input_formats=ISO, widget=DATE

@@ -287,11 +287,11 @@ def test_a_period_is_divided_into_hours_or_days(vera: Client, query: str, first:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("until=2026-03-03", "Say from when, too."),
-        ("since=2026-03-03&until=2026-03-01", "It ends before it begins."),
+        ("until=2026-03-03", "From: Say from when, too."),
+        ("since=2026-03-03&until=2026-03-01", "To: It ends before it begins."),
         ("since=2025-01-01&until=2026-03-01", "At most 366 days at once."),
         ("since=yesterday", "Enter a valid date."),
-        ("period=1y", "Select a valid choice. 1y is not one of the available choices."),
+        ("period=1y", "Period: Select a valid choice. 1y is not one of the available choices."),
     ],
 )
 def test_a_period_that_is_none_is_refused(vera: Client, query: str, said: str) -> None:
