@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from . import exactjson
 from .conf import get_settings
@@ -17,7 +18,7 @@ from .states import ApprovalKind, CallStatus, Channel, Outcome, Verdict
 REASON_LIMIT = 10_000
 """Most characters of the reason of a decision."""
 
-NOBODY = "nobody in time"
+NOBODY = gettext_noop("nobody in time")
 """The reviewer of a question whose time ran out."""
 
 

@@ -47,6 +47,13 @@ def test_wheel_holds_every_file_of_the_package(wheel):
     assert {"anvil_django/py.typed", "anvil_django/migrations/__init__.py"} <= in_wheel
 
 
+@pytest.mark.parametrize("language", ["de", "fr"])
+def test_wheel_holds_the_translations_as_they_are_loaded(wheel, language):
+    catalog = f"anvil_django/locale/{language}/LC_MESSAGES/django.mo"
+
+    assert wheel.read(catalog) == (ROOT / catalog).read_bytes()
+
+
 def test_wheel_holds_nothing_but_the_package(wheel):
     folders = {name.split("/")[0] for name in wheel.namelist()}
 

@@ -14,6 +14,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, pgettext_lazy
 
 from .. import exactjson, history, redaction, reviewers
+from ..calls import NOBODY
 from ..clock import get_clock
 from ..limits import Limits
 from ..models import Approval, Message, Run
@@ -247,7 +248,7 @@ def decision(row: Any, tool: str) -> SafeString:
     line = format_html(
         _("{verdict} by {reviewer}, {when}, through {channel}."),
         verdict=_SAID.get(row.verdict) or capfirst(row.get_verdict_display()),
-        reviewer=visible(row.reviewer),
+        reviewer=visible(_(NOBODY) if row.channel == str(Channel.EXPIRY) else row.reviewer),
         when=date_format(when, "DATETIME_FORMAT"),
         channel=CHANNEL_LABELS.get(row.channel) or visible(row.channel),
     )
