@@ -7,13 +7,16 @@ from itertools import count
 from typing import Any
 
 import pytest
+from django.test import Client
 
 from anvil_django import Agent, register, runs, start_run, tasks
 from anvil_django.agents import unregister
+from anvil_django.clock import FixedClock, set_clock
 from anvil_django.models import Approval
 from anvil_django.testing import ScriptedMessagesAPI, say, thinking, tool_call
 
-from .teller import TOOLS, Ask, Died, done, person
+from .dashboards import NOW
+from .teller import TOOLS, Ask, Died, done, logged_in, person
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +56,17 @@ def ask(messages_api: ScriptedMessagesAPI) -> Ask:
         return Approval.objects.get(run=run)
 
     return case
+
+
+@pytest.fixture
+def noon() -> Iterator[None]:
+    """The time that the tests of the dashboard count from."""
+    before = set_clock(FixedClock(NOW))
+    yield
+    set_clock(before)
+
+
+@pytest.fixture
+def vera() -> Client:
+    """Somebody who may see all runs."""
+    return logged_in(person("vera", "view_run"))
