@@ -109,7 +109,8 @@ def _draw(path: Path, title: str, units: tuple[str, str], panels: Lines) -> None
         place.set_xlabel(units[0])
         place.set_ylabel(units[1])
         place.grid(True, alpha=0.3)
-        place.legend(frameon=False, fontsize=8, ncols=3, loc="upper center")
+        if lines:
+            place.legend(frameon=False, fontsize=8, ncols=3, loc="upper center")
     figure.suptitle(title)
     figure.tight_layout()
     figure.savefig(path, format="svg", metadata={"Date": None})
