@@ -266,7 +266,12 @@ class DjangoStateStore(StateStore):
         # Under this token and revision nobody else has written them since. What stays the same is not written
         # again: an indexed column would cost its index another page.
         known = checkpoint.stored_columns or {}
-        changed = {name: value for name, value in values.items() if known.get(name, _UNKNOWN) != value}
+        # The time is another one with each save, though a ``Now`` equals the one before.
+        changed = {
+            name: value
+            for name, value in values.items()
+            if isinstance(value, Now) or known.get(name, _UNKNOWN) != value
+        }
         try:
             asked = saving.write(checkpoint, self.alias, held=held, run=changed, then=then)
         except saving.Refused:

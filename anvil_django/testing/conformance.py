@@ -7,7 +7,7 @@ class TestMyStore(StoreConformance):
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -252,6 +252,28 @@ class StoreConformance(ApprovalConformance):
             store.release(claimed[1])
 
             assert store.claim("run-1", "you", 60) is not None
+
+    def test_each_save_keeps_the_run_for_as_long_as_a_claim(self, store: StateStore) -> None:
+        with fixed_clock() as clock:
+            checkpoint, lease = self.opened(store)
+            for _ in range(3):
+                clock.advance(50)
+                store.save(checkpoint, lease, progress=True)
+                assert lease.is_live
+                assert self.loaded(store).updated_at == clock.now()
+            clock.advance(50)
+
+            assert store.claim("run-1", "you", 60) is None
+
+    def test_a_second_delay_as_long_as_the_first_begins_anew(self, store: StateStore) -> None:
+        with fixed_clock() as clock:
+            checkpoint, lease = self.opened(store)
+            for _ in range(2):
+                clock.advance(20)
+                checkpoint.next_attempt_at = clock.now() + timedelta(seconds=30)
+                store.save(checkpoint, lease, progress=False)
+
+            assert self.loaded(store).next_attempt_at == checkpoint.next_attempt_at
 
     def test_finished_steps_reset_the_count_of_recoveries(self, store: StateStore) -> None:
         with fixed_clock() as clock:
