@@ -17,7 +17,10 @@ from django.contrib.auth.models import Permission
 from django.db import connection, models
 
 from anvil_django.models import AgentVersion, Approval, Run, Slice, ToolCall
+from tests.admin.long_runs import lengthen
 
+STEPS = 1_000
+"""Iterations of the one long run."""
 WAITING = 300
 """About how many cases wait."""
 
@@ -40,6 +43,10 @@ class Crowd:
         self.robot = person("robot", "add_run")
         """Started the oldest third of them."""
         self._fill()
+        version = AgentVersion.objects.get(agent="worldly")
+        long = Run.objects.create(run_id="long", agent="worldly", version=version, request_digest="0" * 64)
+        self.long = lengthen(long, STEPS, created_at=self.at(0.1))
+        """A run of ``STEPS`` iterations."""
 
     def at(self, share: float) -> datetime:
         """When the run at this place between the oldest (0) and the newest (1) was created."""

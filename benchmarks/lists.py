@@ -53,6 +53,7 @@ def pages(crowd: Crowd) -> list[Page]:
         *_admin_run_pages(crowd),
         *_admin_approval_pages(),
         *_dashboards(crowd),
+        *_pages_of_a_long_run(crowd),
     ]
 
 
@@ -175,6 +176,12 @@ def _dashboards(crowd: Crowd) -> Iterator[Page]:
         for agent in ({}, {"agent": "other"}, {"agent": "retired"}):
             url = f"{ADMIN}run/dashboard/?{urlencode({**query, **agent})}"
             yield Page("vera", url, several=bool(agent), adds_up=rows)
+
+
+def _pages_of_a_long_run(crowd: Crowd) -> Iterator[Page]:
+    page = f"{ADMIN}run/{crowd.long.pk}/change/"
+    yield Page("vera", page)
+    yield Page("vera", f"{page}?from=1")
 
 
 def _page(who: str, path: str, query: dict[str, Any], *, several: bool = False) -> Page:

@@ -22,6 +22,11 @@ def long_run(
     """A run of so many iterations with one call each, four seconds apart; the last one ends it."""
     run = start_run(agent, "Pay all bills.", run_id=values.pop("run_id", f"long-{steps}"))
     runs.pause(run.run_id)
+    return lengthen(run, steps, text=text, tool=tool, **values)
+
+
+def lengthen(run: Run, steps: int, *, text: str = "Step", tool: str = "mail", **values: Any) -> Run:
+    """Write the iterations of such a run below its row."""
     Message.objects.bulk_create(
         Message(
             run=run,

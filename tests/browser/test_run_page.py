@@ -135,7 +135,9 @@ def test_a_run_is_watched_paused_resumed_and_seen_to_end(
 ) -> None:
     run = eventful(messages_api, time, olga)
     log_in(page, "olga")
-    page.goto(f"{RUNS}{run.pk}/change/")
+    page.goto(f"{RUNS}dashboard/")
+    page.get_by_role("link", name="Runs", exact=True).first.click()
+    page.get_by_role("link", name="refund-a-1001").click()
     badge(page, "Waiting for a decision").wait_for()
     page.get_by_role("link", name="helpdesk wants to run refund_order").wait_for()
     shoot("run-waiting")
