@@ -67,6 +67,32 @@ class TestDjangoStateStore(StoreConformance):
         assert [c.status for c in self.loaded(store).calls] == [CallStatus.DONE, CallStatus.WAITING]
         assert Approval.objects.count() == 1
 
+    @pytest.mark.parametrize("table", ["anvil_django_toolcall", "anvil_django_message"])
+    def test_a_save_in_the_middle_of_reading_leaves_no_call_without_its_result(
+        self, store: StateStore, table: str
+    ) -> None:
+        checkpoint, lease = self.opened(store)
+        store.save(checkpoint, lease, progress=True)
+        saved: list[str] = []
+
+        def save_before(execute: Any, sql: str, *args: Any) -> Any:
+            if not saved and sql.startswith("SELECT") and table in sql and "EXISTS" not in sql:
+                saved.append(sql)
+                for each in checkpoint.calls:
+                    each.finish(Outcome.RETURNED, "Done.")
+                    checkpoint.touch(each)
+                checkpoint.close_turn()
+                checkpoint.append({"role": "assistant", "content": [{"type": "text", "text": "Bye."}]})
+                store.save(checkpoint, lease, progress=True)
+            return execute(sql, *args)
+
+        with connection.execute_wrapper(save_before):
+            loaded = self.loaded(store)
+
+        assert saved
+        assert loaded.messages == checkpoint.messages[:2]
+        assert [call.call_id for call in loaded.calls] == ["toolu_1", "toolu_2"]
+
 
 @pytest.mark.skipif(connection.vendor != "postgresql", reason="elsewhere there is no other way")
 class TestDjangoStateStoreInPlainStatements(TestDjangoStateStore):

@@ -109,7 +109,8 @@ def _read_messages(stored: StoredRun, answers: dict[int, list[_Answer]]) -> list
         turn = messages if names_toolsets else []
         messages.append(results_message(answers[len(messages) - 1], turn))
 
-    for seq, role, content in _rows(_messages_sql, stored):
+    # What a worker has added since the run's row was read would have results that were read too early.
+    for seq, role, content in _rows(_messages_sql, stored, stored.run.message_count):
         if seq > len(messages):  # The number left free for the results of the turn before.
             add_results()
         names_toolsets = names_toolsets or "toolset_name" in content
@@ -195,9 +196,9 @@ _CALL_COLUMNS = (
 )
 
 
-def _rows(sql: Callable[[str], str], stored: StoredRun) -> Sequence[tuple[Any, ...]]:
+def _rows(sql: Callable[[str], str], stored: StoredRun, *more: Any) -> Sequence[tuple[Any, ...]]:
     with connections[stored.alias].cursor() as cursor:
-        cursor.execute(sql(stored.alias), [stored.run.pk])
+        cursor.execute(sql(stored.alias), [stored.run.pk, *more])
         rows: Sequence[tuple[Any, ...]] = cursor.fetchall()
         return rows
 
@@ -220,7 +221,7 @@ def _run_sql(alias: str) -> str:
 @lru_cache
 def _messages_sql(alias: str) -> str:
     table = connections[alias].ops.quote_name(Message._meta.db_table)
-    return f"SELECT seq, role, content FROM {table} WHERE run_id = %s ORDER BY seq"
+    return f"SELECT seq, role, content FROM {table} WHERE run_id = %s AND seq < %s ORDER BY seq"
 
 
 @lru_cache
