@@ -10,7 +10,7 @@ from typing import Any
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
-from .rendering import LINE_LIMIT, visible
+from .rendering import LINE_LIMIT, tab_stop, visible
 
 MOST_LINES = 1_000
 """Of changed lines on either side that are compared one by one: comparing takes the square of it."""
@@ -27,7 +27,8 @@ def diff(before: Any, after: Any) -> SafeString:
     """Two JSON values as lines: those that go with a minus, those that come with a plus."""
     lines = list(compare(_lines(before), _lines(after)))
     shown = format_html_join("", "{}", ((_line(sign, text),) for sign, text in lines))
-    return format_html('<div class="anvil-diff" dir="ltr">{}</div>', shown)
+    text = "\n".join(line for _sign, line in lines)
+    return format_html('<div class="anvil-diff" dir="ltr"{}>{}</div>', tab_stop(text), shown)
 
 
 def compare(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:

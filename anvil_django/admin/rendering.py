@@ -23,6 +23,8 @@ from django.utils.translation import ngettext, pgettext
 from .. import exactjson
 
 LINE_LIMIT = 200
+LINES_OF_A_BOX, NARROWEST = 20, 30
+"""What surely fits into a box of admin.css: so many lines, of so many characters on a small screen."""
 TEXT_LIMIT = 4_000
 MINUTE, HOUR, DAY = 60, 3_600, 86_400
 CASE_LIMIT = 100_000
@@ -54,7 +56,8 @@ def visible(text: str, limit: int = LINE_LIMIT) -> SafeString:
 
 def block(text: str, limit: int = TEXT_LIMIT) -> SafeString:
     """The text as it is laid out, in a ``<pre>``."""
-    return format_html('<pre class="anvil-text" dir="auto">{}</pre>', visible(text, limit))
+    shown = text[:limit]
+    return format_html('<pre class="anvil-text" dir="auto"{}>{}</pre>', tab_stop(shown), visible(text, limit))
 
 
 def pretty(value: Any, limit: int = TEXT_LIMIT) -> SafeString:
@@ -62,7 +65,14 @@ def pretty(value: Any, limit: int = TEXT_LIMIT) -> SafeString:
     if isinstance(value, str):
         return block(value, limit)
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return format_html('<pre class="anvil-json" dir="ltr">{}</pre>', visible(text, limit))
+    shown = text[:limit]
+    return format_html('<pre class="anvil-json" dir="ltr"{}>{}</pre>', tab_stop(shown), visible(text, limit))
+
+
+def tab_stop(text: str) -> SafeString:
+    """The attribute by which keys can scroll a box with this text; nothing where all of it fits in."""
+    lines = sum(1 + len(line) // NARROWEST for line in text.split("\n"))
+    return mark_safe(' tabindex="0"') if lines > LINES_OF_A_BOX else SafeString()
 
 
 def pretty_json(text: str, limit: int = TEXT_LIMIT) -> SafeString:
