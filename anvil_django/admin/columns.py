@@ -11,6 +11,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.timesince import timeuntil
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from .. import reviewers
 from ..clock import get_clock
@@ -26,7 +27,7 @@ else:
 
 
 SHORT_KINDS = {
-    str(ApprovalKind.TOOL): _("permission"),
+    str(ApprovalKind.TOOL): pgettext_lazy("case", "permission"),
     str(ApprovalKind.IN_DOUBT): _("in doubt"),
     str(ApprovalKind.LIMIT): _("limit"),
 }

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import polib
 import pytest
-from django.utils.translation import override
+from django.utils.translation import gettext as _
+from django.utils.translation import override, pgettext
 
 from anvil_django import answers, endings, errors, model_errors, recovery, runs, steps
 from anvil_django.admin import stored
@@ -86,6 +87,19 @@ class TestCatalog:
         held = {msgid: text for msgid, text in loaded._catalog.items() if msgid != ""}  # type: ignore[attr-defined]
 
         assert held == written, "see docs/translations.md: compilemessages"
+
+    def test_no_other_app_means_something_else_by_the_same_words(self, locale):
+        """All catalogs of a site are one; a word that others have too needs a context."""
+        with override(locale.name):
+            otherwise = {
+                entry.msgid: (said, entry.msgstr)
+                for entry in catalog_of(locale)
+                if not entry.msgid_plural
+                and (said := pgettext(entry.msgctxt, entry.msgid) if entry.msgctxt else _(entry.msgid))
+                != entry.msgstr
+            }
+
+        assert otherwise == {}
 
 
 def test_the_default_sentences_of_errors_that_people_meet_are_in_the_catalogs():
