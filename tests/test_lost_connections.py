@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from django.db import OperationalError, connection
 
 from anvil_django import Checkpointer, ToolContext, resume_agent, tool
 from anvil_django.clock import FixedClock
-from anvil_django.stores import DjangoStateStore
+from anvil_django.errors import LeaseLostError
+from anvil_django.models import Run, ToolCall
+from anvil_django.stores import DjangoStateStore, saving
 from anvil_django.stores.base import TransactionCutOffError
 from anvil_django.testing import ScriptedMessagesAPI, say, tool_call
+from anvil_django.testing.conformance_base import StoreUnderTest
 from example_project.shop.models import Order
 
 from .driving import agent, result, results, run
@@ -74,3 +79,51 @@ def test_a_tool_finds_a_connection_that_works_after_a_long_one(
     done = run(agent(wait, count), DjangoStateStore())
 
     assert [block["content"] for block in results(done)] == ["waited", "0"]
+
+
+class TestASaveWithoutAnAnswer(StoreUnderTest):
+    def make_store(self) -> DjangoStateStore:
+        return DjangoStateStore()
+
+    def test_counts_where_it_was_committed(
+        self, store: DjangoStateStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkpoint, lease = self.opened(store)
+        write = saving.write
+
+        def lose_the_answer(*args: Any, **given: Any) -> Any:
+            monkeypatch.undo()
+            write(*args, **given)
+            raise OperationalError("server closed the connection unexpectedly")
+
+        for intent in (False, True):
+            if intent:
+                checkpoint.calls[0].start(checkpoint.token)
+                checkpoint.touch(checkpoint.calls[0])
+            monkeypatch.setattr(saving, "write", lose_the_answer)
+            store.save(checkpoint, lease, progress=True)
+
+        assert (Run.objects.get().revision, checkpoint.revision) == (3, 3)
+        assert ToolCall.objects.get(call_id="toolu_1").status == "started"
+
+    def test_is_not_taken_for_that_of_somebody_else(
+        self, store: DjangoStateStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkpoint, lease = self.opened(store)
+        store.save(checkpoint, lease, progress=True)
+
+        def save_another(*args: Any, **given: Any) -> Any:
+            monkeypatch.undo()
+            saver = Checkpointer(DjangoStateStore(), "run-1")
+            loaded = saver.load()
+            assert loaded is not None
+            saver.save(loaded)
+            raise OperationalError("server closed the connection unexpectedly")
+
+        monkeypatch.setattr(saving, "write", save_another)
+        checkpoint.calls[0].start(checkpoint.token)
+        checkpoint.touch(checkpoint.calls[0])
+        with pytest.raises(LeaseLostError):
+            store.save(checkpoint, lease, progress=True)
+
+        assert ToolCall.objects.get(call_id="toolu_1").status == "ready"

@@ -339,9 +339,13 @@ class DjangoStateStore(StateStore):
 
     def _is_stored(self, checkpoint: AgentCheckpoint, lease: Lease) -> bool:
         saved = self._runs().filter(
-            pk=checkpoint.store_key, token=lease.token, revision=checkpoint.revision + 1
+            pk=checkpoint.store_key,
+            token=lease.token,
+            revision=checkpoint.revision + 1,
+            message_count=len(checkpoint.messages),
         )
-        return bool(saved.exists())
+        # Whoever saves the run by a ``Checkpointer`` meanwhile does so under this token too.
+        return bool(saved.exists()) and saving.is_stored(checkpoint, self.alias)
 
     # What people ask.
 

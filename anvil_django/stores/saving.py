@@ -11,6 +11,8 @@ from ..calls import ToolCall
 from ..checkpoint import AgentCheckpoint
 from ..clock import get_clock
 from ..conf import get_settings
+from ..models import Message as MessageRow
+from ..models import ToolCall as ToolCallRow
 from ..states import CallStatus
 from . import decisions
 from .base import ApprovalUnusableError
@@ -72,6 +74,22 @@ def write(
         for step in then:
             step(checkpoint)
     return asked
+
+
+def is_stored(checkpoint: AgentCheckpoint, alias: str) -> bool:
+    """Whether what is new of messages and calls is stored as it is here: by a save whose answer was lost."""
+    changes = _changes(checkpoint, {}, {})
+    rows = MessageRow.objects.using(alias).filter(run_id=changes.run_pk)
+    messages = {row["seq"]: row["content"] for row in changes.messages}
+    if dict(rows.filter(seq__in=messages).values_list("seq", "content")) != messages:
+        return False
+    for call in _new_or_changed(checkpoint):
+        values = call_values(call, checkpoint.revision + 1, None)
+        names = [name for name in values if not name.endswith("_at")]
+        calls = ToolCallRow.objects.using(alias).filter(run_id=changes.run_pk, call_id=call.call_id)
+        if calls.values(*names).first() != {name: values[name] for name in names}:
+            return False
+    return True
 
 
 def mark_saved(checkpoint: AgentCheckpoint, asked: Asked) -> None:
