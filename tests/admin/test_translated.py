@@ -34,7 +34,8 @@ def site() -> Iterator[None]:
     at_place = settings.MIDDLEWARE.index("django.middleware.common.CommonMiddleware")
     middleware = list(settings.MIDDLEWARE)
     middleware.insert(at_place, "django.middleware.locale.LocaleMiddleware")
-    with override_settings(MIDDLEWARE=middleware), fixed_clock(at(3_600)):
+    # The middleware leaves the language of the last request to whatever comes next in this thread.
+    with override_settings(MIDDLEWARE=middleware), fixed_clock(at(3_600)), override(settings.LANGUAGE_CODE):
         yield
 
 
