@@ -67,6 +67,17 @@ class TestDjangoStateStore(StoreConformance):
         assert [c.status for c in self.loaded(store).calls] == [CallStatus.DONE, CallStatus.WAITING]
         assert Approval.objects.count() == 1
 
+    def test_a_column_that_was_changed_without_the_lease_is_written_back_under_it(
+        self, store: StateStore
+    ) -> None:
+        checkpoint, lease = self.opened(store)
+        checkpoint.attempt = 2
+        store.put(checkpoint)
+        checkpoint.attempt = 0
+        store.save(checkpoint, lease, progress=True)
+
+        assert self.loaded(store).attempt == 0
+
     @pytest.mark.parametrize("table", ["anvil_django_toolcall", "anvil_django_message"])
     def test_a_save_in_the_middle_of_reading_leaves_no_call_without_its_result(
         self, store: StateStore, table: str

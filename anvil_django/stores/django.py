@@ -148,6 +148,7 @@ class DjangoStateStore(StateStore):
             asked = saving.write(checkpoint, self.alias, held=held, run=values, then=then)
         except saving.Refused:
             raise LeaseLostError(checkpoint.run_id, checkpoint.token) from None
+        checkpoint.stored_columns = None
         saving.mark_saved(checkpoint, asked)
 
     def delete(self, run_id: str) -> bool:
