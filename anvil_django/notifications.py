@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.core.mail import send_mass_mail
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
+from django.utils.translation import override
 
 from . import approvals, signals
 from .conf import get_settings
@@ -43,7 +45,17 @@ def tell(approval: Approval, reviewers: str) -> int:
     """Send one e-mail to each of the reviewers who have an address; how many were sent.
 
     What the model wrote stays out of mailboxes: the e-mail names agent, tool and run, and links to the case.
+    It is in the language of the site.
     """
+    # Not that of whoever's request has led here.
+    with override(settings.LANGUAGE_CODE):
+        subject, body = _text(approval)
+    recipients = people(reviewers, approval.run.user_key)
+    # One each: reviewers need not learn each other's addresses.
+    return send_mass_mail([(subject, body, None, [address]) for address in recipients]) or 0
+
+
+def _text(approval: Approval) -> tuple[str, str]:
     subject = _("Approval needed: %(tool)s") % {"tool": approval.tool}
     lines = [
         _("The agent %(agent)s waits for a decision.") % {"agent": approval.run.agent},
@@ -53,10 +65,7 @@ def tell(approval: Approval, reviewers: str) -> int:
     ]
     if link := link_to(approval):
         lines += ["", link]
-    body = "\n".join(lines)
-    recipients = people(reviewers, approval.run.user_key)
-    # One each: reviewers need not learn each other's addresses.
-    return send_mass_mail([(subject, body, None, [address]) for address in recipients]) or 0
+    return subject, "\n".join(lines)
 
 
 def people(reviewers: str, requester: str) -> list[str]:

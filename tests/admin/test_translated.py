@@ -174,7 +174,7 @@ def test_reviewers_are_written_to_in_the_language_of_the_site(ask: Ask) -> None:
     rita.save()
     approval: Any = ask()
 
-    with override("de"):
+    with override_settings(LANGUAGE_CODE="de"), override("fr"):
         notifications.tell(approval, "")
 
     (message,) = mail.outbox
