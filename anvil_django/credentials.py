@@ -25,7 +25,9 @@ def of_process() -> set[str]:
     """Those that the environment and the settings of the site hold, by their names."""
     found = set(_named(os.environ))
     if settings.configured:
-        found |= set(_named({name: getattr(settings, name) for name in dir(settings) if name.isupper()}))
+        # Only what the site has set: Django's defaults hold no secret, and reading some of them warns.
+        set_here = [name for name in dir(settings) if name.isupper() and settings.is_overridden(name)]
+        found |= set(_named({name: getattr(settings, name) for name in set_here}))
     return found
 
 
