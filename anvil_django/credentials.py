@@ -26,8 +26,9 @@ def of_process() -> set[str]:
     found = set(_named(os.environ))
     if settings.configured:
         # Only what the site has set: Django's defaults hold no secret, and reading some of them warns.
-        set_here = [name for name in dir(settings) if name.isupper() and settings.is_overridden(name)]
-        found |= set(_named({name: getattr(settings, name) for name in set_here}))
+        known: Any = settings
+        set_here = [name for name in dir(known) if name.isupper() and known.is_overridden(name)]
+        found |= set(_named({name: getattr(known, name) for name in set_here}))
     return found
 
 
