@@ -101,6 +101,15 @@ def page(request: pytest.FixtureRequest, browser: Any, site: str) -> Iterator[An
     assert complaints == []
 
 
+def until(page: Any, expression: str) -> None:
+    """Wait until a JavaScript expression is true; Playwright's own waiting needs an ``eval`` in the page."""
+    for _look in range(100):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(100)
+    raise AssertionError(f"never true: {expression}")
+
+
 @pytest.fixture
 def shoot(page: Any) -> Shoot:
     """Take a picture for the docs, if they are asked for."""

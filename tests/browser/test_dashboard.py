@@ -15,7 +15,7 @@ from anvil_django.clock import get_clock
 from anvil_django.models import Approval, Run, Slice, ToolCall
 from tests import past
 
-from .conftest import Shoot
+from .conftest import Shoot, until
 from .test_approvals import PASSWORD, log_in
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
@@ -172,12 +172,13 @@ def test_charts_follow_the_theme_and_fit_a_narrow_screen(opened: Any, shoot: Sho
     assert darkest() > 200
     opened.locator(".theme-toggle:visible").click()
     assert darkest() < 60
-    opened.wait_for_function(
-        f"Chart.getChart(document.querySelector('canvas')).options.plugins.numbers.color !== {light!r}"
+    until(
+        opened,
+        f"Chart.getChart(document.querySelector('canvas')).options.plugins.numbers.color !== {light!r}",
     )
     shoot("dashboard-dark")
     opened.set_viewport_size({"width": 400, "height": 900})
-    opened.wait_for_function("document.documentElement.scrollWidth <= window.innerWidth")
+    until(opened, "document.documentElement.scrollWidth <= window.innerWidth")
     shoot("dashboard-narrow")
 
 
