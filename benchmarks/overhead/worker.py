@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import contestants, workload
+from . import contestants, profile, workload
 from .counting import Counter, per_iteration
 from .databases import stored_bytes
 from .meters import Stopwatch, growth, memory_mb
@@ -193,6 +193,10 @@ def _together(order: Order) -> dict[str, Any]:
     }
 
 
+def _profile(order: Order) -> dict[str, Any]:
+    return profile.sampled(_warm(order), order.job)
+
+
 MODES: dict[str, Callable[[Order], dict[str, Any]]] = {
     "tables": _tables,
     "run": _run,
@@ -200,6 +204,7 @@ MODES: dict[str, Callable[[Order], dict[str, Any]]] = {
     "crash": _crash,
     "resume": _resume,
     "together": _together,
+    "profile": _profile,
 }
 
 if __name__ == "__main__":
