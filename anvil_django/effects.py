@@ -20,8 +20,9 @@ from .errors import LeaseLostError
 from .events import Event, IterationFinished, Retrying, ToolFinished, ToolStarted
 from .heartbeat import Heartbeat
 from .leases import Lease
-from .model_call import build_request, stream_answer
+from .model_call import stream_answer
 from .model_errors import ModelCallError, ModelCallStopped, retry_delay
+from .model_request import build_request
 from .states import ApprovalKind, CallStatus, Outcome, RunStatus
 from .steps import EDITED, UNKNOWN, CallModel, RunTool
 from .stores.base import (

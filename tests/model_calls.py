@@ -11,8 +11,9 @@ import httpx2
 import pytest
 
 from anvil_django.events import Delta
-from anvil_django.model_call import Answer, build_request, stream_answer
+from anvil_django.model_call import Answer, stream_answer
 from anvil_django.model_errors import ModelCallError
+from anvil_django.model_request import build_request
 
 QUESTION = [{"role": "user", "content": "Where is order A-1?"}]
 LOOKUP = {"name": "lookup_order", "description": "Look up an order.", "input_schema": {"type": "object"}}

@@ -13,7 +13,8 @@ import pytest
 
 from anvil_django.errors import AgentDefinitionError, LeaseLostError
 from anvil_django.events import TextDelta, ThinkingDelta
-from anvil_django.model_call import ModelCallStopped, build_request, stream_answer
+from anvil_django.model_call import ModelCallStopped, stream_answer
+from anvil_django.model_request import build_request
 from anvil_django.testing import (
     ScriptedMessagesAPI,
     Turn,

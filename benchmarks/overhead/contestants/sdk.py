@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from anvil_django import exactjson
-from anvil_django.model_call import build_request
+from anvil_django.model_request import build_request
 
 from .. import workload
 from ..agents import AGENT
