@@ -16,7 +16,7 @@ from decimal import Decimal
 from typing import Any
 
 from django.contrib.auth import get_user_model
-from django.core.management.base import BaseCommand, CommandError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 
@@ -25,6 +25,7 @@ from ..agents import registered
 from ..clock import get_clock
 from ..cost import Usage
 from ..errors import AnvilError, UnknownAgentError
+from ..health import MAX_AGE, MAX_WAIT
 from ..models import Approval, Run
 from ..states import ApprovalKind, ApprovalStatus, RunStatus
 
@@ -285,3 +286,22 @@ class TerminalCommand(BaseCommand):
     def write_json(self, value: Any) -> None:
         """Answer in JSON; ASCII only, so no text in it can steer the terminal."""
         self.stdout.write(json.dumps(value, indent=2, default=str))
+
+
+def add_patience(parser: CommandParser, waits: str) -> None:
+    """The options of whoever asks how the workers are.
+
+    Args:
+        waits: What ``--max-wait`` is about.
+    """
+    shown = " (default: %(default)s)"
+    parser.add_argument("--cluster-name", metavar="NAME", help="only clusters that serve this queue")
+    parser.add_argument(
+        "--max-age",
+        type=seconds,
+        default=MAX_AGE,
+        metavar="SECONDS",
+        help="a cluster without a sign of life for longer counts as gone" + shown,
+    )
+    parser.add_argument("--max-wait", type=seconds, default=MAX_WAIT, metavar="SECONDS", help=waits + shown)
+    parser.add_argument("--json", action="store_true", help="answer in JSON")

@@ -9,8 +9,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from ...examination import Finding, Level, examine
-from ...health import MAX_AGE, MAX_WAIT
-from ..terminal import TerminalCommand, one_line, seconds, table
+from ..terminal import TerminalCommand, add_patience, one_line, table
 
 HEADER = ("LEVEL", "ABOUT", "FINDING")
 WIDTH = 400
@@ -28,23 +27,7 @@ class Command(TerminalCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        shown = " (default: %(default)s)"
-        parser.add_argument("--cluster-name", metavar="NAME", help="only clusters that serve this queue")
-        parser.add_argument(
-            "--max-age",
-            type=seconds,
-            default=MAX_AGE,
-            metavar="SECONDS",
-            help="a cluster without a sign of life for longer counts as gone" + shown,
-        )
-        parser.add_argument(
-            "--max-wait",
-            type=seconds,
-            default=MAX_WAIT,
-            metavar="SECONDS",
-            help="a run may be due, a case past its time, and a schedule late, for so long" + shown,
-        )
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        add_patience(parser, "a run may be due, a case past its time, and a schedule late, for so long")
 
     def handle(self, *args: Any, **options: Any) -> None:
         found = examine(

@@ -9,8 +9,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from ...health import MAX_AGE, MAX_WAIT, Health, live, ready
-from ..terminal import TerminalCommand, duration, one_line, seconds, worker
+from ...health import Health, live, ready
+from ..terminal import TerminalCommand, add_patience, duration, one_line, worker
 
 
 class Command(TerminalCommand):
@@ -23,26 +23,10 @@ class Command(TerminalCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        shown = " (default: %(default)s)"
         parser.add_argument(
             "--live", action="store_true", help="only the clusters of this host, and only that"
         )
-        parser.add_argument("--cluster-name", metavar="NAME", help="only clusters that serve this queue")
-        parser.add_argument(
-            "--max-age",
-            type=seconds,
-            default=MAX_AGE,
-            metavar="SECONDS",
-            help="a cluster without a sign of life for longer counts as gone" + shown,
-        )
-        parser.add_argument(
-            "--max-wait",
-            type=seconds,
-            default=MAX_WAIT,
-            metavar="SECONDS",
-            help="a run may be due, or without its worker, for so long" + shown,
-        )
-        parser.add_argument("--json", action="store_true", help="answer in JSON")
+        add_patience(parser, "a run may be due, or without its worker, for so long")
 
     def handle(self, *args: Any, **options: Any) -> None:
         about = {"queue_name": options["cluster_name"], "max_age": options["max_age"]}
