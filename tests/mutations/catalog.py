@@ -87,6 +87,13 @@ MUTATIONS = (
         "tests/test_stores.py",
     ),
     Mutation(
+        "5: every save renews the lease",
+        "stores/django.py",
+        "if isinstance(value, Now) or known.get(name, _UNKNOWN) != value",
+        "if known.get(name, _UNKNOWN) != value",
+        "tests/test_stores.py",
+    ),
+    Mutation(
         "5: a process looks at its own lease before each effect",
         "effects.py",
         "if self._heartbeat.lost or not self.lease.is_live:",
