@@ -42,7 +42,8 @@ def take(alias: str, run_id: str, owner: str, seconds: float, *, any_idle: bool)
         waits=_IS_IDLE if any_idle else _IS_DUE.format(now=now),
         lease_expired=_LEASE_EXPIRED.format(now=now),
     )
-    parameters |= more | {"owner": owner, "run_id": run_id, "version": CHECKPOINT_VERSION}
+    # As a text, whatever it is: MySQL's driver writes out a list as a list of values.
+    parameters |= more | {"owner": owner, "run_id": str(run_id), "version": CHECKPOINT_VERSION}
     with connection.cursor() as cursor:
         cursor.execute(sql, parameters)
         return bool(cursor.rowcount)

@@ -38,7 +38,7 @@ class StoredRun(NamedTuple):
 
 def find_run(alias: str, run_id: str) -> StoredRun | None:
     """The run of that ``run_id``, if there is one."""
-    rows: Iterable[Any] = Run.objects.using(alias).raw(_run_sql(alias), [run_id])
+    rows: Iterable[Any] = Run.objects.using(alias).raw(_run_sql(alias), [str(run_id)])
     for run in rows:
         return StoredRun(alias, run, run.read_prefix, bool(run.was_asked))
     return None
